@@ -49,7 +49,7 @@ fn r002_1_optimistic_stays_within_its_bound_and_comes_near_it_part_two() {
     passes(Strategy::Optimistic, 1);
 }
 
-/// R000.10: whoever is cut off issues its share, and no ask fails or waits beyond its deadline. A call whose reply is lost
+/// R000.10: an instance that is cut off issues its share, and no ask fails or waits beyond its deadline. A call whose reply is lost
 /// while the store serves others is of its subject.
 #[test]
 fn r000_10_fallback_stays_within_its_worst_case_part_one() {
@@ -64,7 +64,7 @@ fn r000_10_fallback_stays_within_its_worst_case_part_two() {
     passes(Strategy::Fallback, 1);
 }
 
-/// R000.10: the bound says something: whoever takes more than its share breaks it.
+/// R000.10: the bound is tight: an instance that takes more than its share breaks it.
 #[test]
 fn r000_10_whole_limits_taken_for_shares_are_found() {
     finds(Strategy::Fallback, Sabotage::WholeShares, "callers spent too much");

@@ -98,8 +98,8 @@ const BY_HAND: [(&str, usize, &str, u64, u64); 28] = [
 fn the_vectors_hold_the_numbers_of_the_requirements() {
     for (name, step, limit, used, remaining) in BY_HAND {
         let vector = vector(name);
-        let stands: &[ExpectedStanding] = &vector.steps[step].standings;
-        let stand = stands.iter().find(|stand| stand.name == limit).unwrap();
+        let standings: &[ExpectedStanding] = &vector.steps[step].standings;
+        let stand = standings.iter().find(|stand| stand.name == limit).unwrap();
         assert_eq!((stand.used, stand.remaining), (used, remaining), "{name}, step {step}");
     }
 }

@@ -365,7 +365,7 @@ fn forecast<const SLOTS: bool>(entry: &Entry, now: Timestamp, ask: &Ask<'_>) -> 
     own.or_else(|| (now < at).then_some(waits))
 }
 
-/// Returns the asks ahead of `ask`. Asks that never fit are left out: they delay nobody.
+/// Returns the asks ahead of `ask`. Asks that never fit are left out: they delay no other ask.
 pub(crate) fn ahead<'a>(ask: &'a Ask<'_>) -> impl Iterator<Item = &'a Amounts> {
     ask.in_front().iter().filter(|amounts| never_fits(ask.policy(), amounts).is_none())
 }

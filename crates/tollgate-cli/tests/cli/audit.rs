@@ -122,7 +122,7 @@ fn top_draws_on_a_terminal_until_q() {
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
 
-/// A subject of a policy that nobody knows is an error at the start, not a screen without it.
+/// A subject of an unknown policy is an error at the start, not a screen without it.
 #[test]
 fn top_refuses_a_standing_that_there_is_not() {
     let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{POLICIES}"));

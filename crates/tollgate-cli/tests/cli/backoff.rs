@@ -50,7 +50,7 @@ fn doubles(at: &[Timestamp]) {
 }
 
 #[test]
-fn r000_2_flags_choose_pauses_that_double_and_the_broker_keeps_nobody_waiting() {
+fn r000_2_flags_choose_pauses_that_double_and_the_broker_queues_no_ask() {
     let (folder, broker) = broker();
     let server = format!("--server {}", broker.url);
     assert_eq!(folder.run(&format!("acquire jobs ci --cost jobs=1 {server}")).code, 0);
@@ -68,7 +68,7 @@ fn r000_2_the_configuration_chooses_back_off_and_a_flag_overrules_it() {
     assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
     let at = refused_at(&folder, &broker);
     doubles(&at);
-    // A pause that ends after the deadline is none.
+    // A pause that ends after the deadline is not made.
     assert_eq!(there.run(&format!("{WAITS} --backoff=4s..4s")).code, 1);
     assert_eq!(refused_at(&folder, &broker).len(), at.len() + 1);
 }

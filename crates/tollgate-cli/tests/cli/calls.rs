@@ -28,7 +28,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().expect("the member is text")
 }
 
-/// R000.1, R000.8: five processes are admitted, the remaining numbers are exact, and the sixth is told which limit
+/// R000.1, R000.8: five processes are admitted, the remaining numbers are exact, and the sixth denial names the limit
 /// binds and until when. The state is in the folder, so it survives from process to process (R004.5).
 #[test]
 fn r000_1_acquire_admits_five_times_and_then_says_when() {
@@ -113,7 +113,7 @@ fn standing_says_when_a_bucket_is_full() {
     );
 }
 
-/// R004.7: looking consumes nothing, and somebody who never asked has everything left.
+/// R004.7: looking consumes nothing, and a new subject has everything left.
 #[test]
 fn r004_7_standing_consumes_nothing() {
     let folder = Folder::new();
@@ -234,7 +234,7 @@ fn a_cost_that_never_fits_says_so() {
     let (_, body) = folder.json(ask);
     assert_eq!(body["never"], true);
     assert!(body.get("retry_after_ms").is_none());
-    // Waiting would not help, so nobody waits.
+    // Waiting would not help, so the ask does not wait.
     assert_eq!(folder.run(&format!("{ask} --wait 5m")).code, 1);
 }
 
@@ -260,7 +260,7 @@ fn wait_comes_back_at_the_promised_time() {
     assert_eq!(folder.run("acquire quick u1").code, 0);
     let ran = folder.run("acquire quick u1 --wait 5s");
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
-    // An hour away: nobody is kept waiting for what cannot come in time.
+    // An hour away: the ask fails at once if it cannot be admitted in time.
     assert_eq!(folder.run("acquire hourly u1").code, 0);
     let ran = folder.run("acquire hourly u1 --wait 5m");
     assert_eq!(ran.code, 1);

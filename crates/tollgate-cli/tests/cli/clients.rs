@@ -1,4 +1,4 @@
-//! The Redis protocol with clients that somebody else wrote: what they send when they connect, and how they read answers.
+//! The Redis protocol with third-party clients: what they send when they connect, and how they read answers.
 
 use tollgate_testkit::servers::{Program, node, python, run};
 

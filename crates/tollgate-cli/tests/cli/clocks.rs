@@ -36,7 +36,7 @@ fn json_at(folder: &Folder, offset: &str, arguments: &str) -> (i32, Value) {
     (ran.code, serde_json::from_str(&ran.out).expect("--json prints JSON"))
 }
 
-/// A command whose clock is 400 days ahead for a moment admits no more than fits, and locks nobody.
+/// A command whose clock is 400 days ahead for a moment admits no more than fits, and locks no subject.
 #[test]
 fn a_command_400_days_ahead_neither_makes_room_nor_locks() {
     let folder = on("");
@@ -81,7 +81,7 @@ fn a_folder_from_the_future_is_refused_until_it_is_repaired() {
     ] {
         assert!(ran.out.contains(words), "{words:?} is not in {}", ran.out);
     }
-    // The folder saw a later time than the clock shows, and nobody said which of them is right.
+    // The folder saw a later time than the clock shows, and the user did not say which is right.
     let ran = folder.run("repair --yes");
     assert!(ran.code == 2 && ran.err.contains("nothing was changed"), "{ran:?}");
     assert_eq!(folder.run("acquire video-requests u1").code, 2);

@@ -122,7 +122,7 @@ fn r000_10_redis_goes_away_and_comes_back() {
         || process.borrow_mut().kill().expect("it is killed"),
         || process.borrow_mut().restart().expect("it starts"),
     );
-    // What happened between the broker and its store is told to telemetry too.
+    // Telemetry reports the attempts at the store too.
     let page = get(&desk.broker.url, "/metrics");
     for line in ["tollgate_fallback_activated_total 2", "tollgate_fallback_active 0"] {
         assert!(page.lines().any(|other| other == line), "{page}");

@@ -76,7 +76,7 @@ fn the_unit_starts_what_the_binary_takes_and_reloads_it() {
     drop(folder);
 }
 
-/// The unit that is copied as it stands refuses to let everybody in.
+/// The unmodified unit does not start without keys.
 #[test]
 fn the_configuration_that_is_deployed_asks_for_a_key() {
     let folder = Folder::with(&read("tollgate.toml"));
@@ -142,9 +142,9 @@ fn accepts(unit: &str) {
     assert!(ran.status.success() && !said.contains("tollgate.service"), "{said}");
 }
 
-/// `Type=notify`: systemd is told when it is ready, by a file and by a name that is none.
+/// `Type=notify`: systemd is notified when it is ready, by a path and by an abstract socket.
 #[test]
-fn systemd_is_told_when_the_broker_is_ready() {
+fn systemd_is_notified_when_the_broker_is_ready() {
     let folder = Folder::new();
     let path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).expect("it binds");
@@ -177,7 +177,7 @@ fn the_image_starts_what_the_binary_takes() {
     let version =
         file.split("FROM rust:").nth(1).and_then(|rest| rest.split('-').next()).expect("one");
     assert!(toolchain.contains(&format!("channel = \"{version}.")), "{version}");
-    // Nobody special, and the ports of the configuration.
+    // An unprivileged user, and the ports of the configuration.
     let last = |name: &str| file.lines().filter_map(|line| line.strip_prefix(name)).next_back();
     assert_eq!(last("USER "), Some("10001:10001"));
     let config = read("tollgate.toml");

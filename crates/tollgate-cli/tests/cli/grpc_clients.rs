@@ -1,4 +1,4 @@
-//! gRPC with a client that somebody else wrote, and that knows of the broker only what reflection says: what grpcurl does.
+//! gRPC with a third-party client that knows of the broker only what reflection says: what grpcurl does.
 
 use serde_json::Value;
 use tollgate_testkit::servers::python;
@@ -73,7 +73,7 @@ fn the_call_of_the_readme_works_by_reflection_alone() {
 }
 
 #[test]
-fn a_generic_client_is_asked_for_a_key_and_told_its_mistakes() {
+fn a_generic_client_needs_a_key_and_sees_its_errors() {
     let made = Folder::new().run("keys new any --scope acquire --scope inspect --json").out;
     let made: Value = serde_json::from_str(&made).expect("JSON");
     let (key, hash) = (made["key"].as_str().expect("text"), &made["hash"]);

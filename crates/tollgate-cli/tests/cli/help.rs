@@ -114,7 +114,7 @@ fn mistyped_flags_with_json_are_a_problem_document() {
         assert_eq!((ran.code, &*ran.err), (0, ""), "{arguments}");
         assert!(ran.out.contains("tollgate"), "{arguments}: {}", ran.out);
     }
-    // What stands behind two dashes is no flag.
+    // An argument after `--` is no flag.
     let ran = folder.run("acquire api u1 more -- --json");
     assert_eq!((ran.code, &*ran.out), (2, ""));
     assert!(ran.err.contains("Usage: tollgate"), "{}", ran.err);

@@ -54,7 +54,7 @@ fn the_audit_and_top_take_a_key() {
     assert!(refused.err.contains("it needs the scope administer"), "{}", refused.err);
 }
 
-/// A browser asks whoever sits there, and sends what it was given with everything that the page reads.
+/// A browser asks its user, and sends what it was given with everything that the page reads.
 #[test]
 fn the_dashboard_takes_a_key_as_a_password() {
     let (reader, table) = new_key("reader", "--scope inspect");
@@ -71,7 +71,7 @@ fn a_key_that_has_expired_is_not_made() {
     assert!(ran.err.contains(what), "{}", ran.err);
 }
 
-/// What `keys new` prints works as it stands, on the command line, over HTTP and over the Redis protocol.
+/// What `keys new` prints works unchanged, on the command line, over HTTP and over the Redis protocol.
 #[test]
 fn a_key_that_was_pasted_lets_in_and_no_other_does() {
     let (worker, worker_table) =
@@ -205,7 +205,7 @@ fn a_wrong_key_table_is_refused_with_its_line() {
     assert_eq!(ran.err, "tollgate: unknown scope \"ask\"; known: acquire, inspect, administer\n");
 }
 
-/// Beyond this machine nobody is let in by accident.
+/// Beyond this machine no caller is let in by accident.
 #[test]
 fn an_address_that_others_reach_needs_keys_or_a_word() {
     let folder = Folder::new();

@@ -105,7 +105,7 @@ fn one_is_killed([stays, goes]: [&Broker; 2]) -> u64 {
                 });
             }
         }
-        // The other may give out a tenth before anybody here had a turn.
+        // The other may admit a tenth before any ask here was answered.
         while admitted.load(Ordering::SeqCst) < LIMIT / 10 || answered.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }

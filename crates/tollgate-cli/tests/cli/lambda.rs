@@ -73,16 +73,16 @@ fn answer(
     let mut body = vec![0; length];
     reader.read_exact(&mut body).expect("the body is whole");
     let (id, body) = if path.ends_with("/next") {
-        let Ok((event, done)) = next.lock().expect("nobody panics").recv() else { return };
+        let Ok((event, done)) = next.lock().expect("no thread panicked").recv() else { return };
         let id = format!("request-{number}");
-        waiting.lock().expect("nobody panics").insert(id.clone(), done);
+        waiting.lock().expect("no thread panicked").insert(id.clone(), done);
         (id, event.to_string())
     } else {
         let mut parts = path.rsplit('/');
         let (kind, id) = (parts.next().expect("a kind"), parts.next().expect("an id"));
         let answer: Value = serde_json::from_slice(&body).expect("JSON");
-        let done = waiting.lock().expect("nobody panics").remove(id).expect("it was asked");
-        done.send(json!({ kind: answer })).expect("somebody waits");
+        let done = waiting.lock().expect("no thread panicked").remove(id).expect("it was asked");
+        done.send(json!({ kind: answer })).expect("the caller waits");
         (String::new(), String::new())
     };
     let length = body.len();
@@ -193,7 +193,7 @@ fn r003_11_a_function_names_the_open_chunks_and_answers_for_each_and_at_the_end(
     assert_eq!(end["response"], wanted);
     assert_eq!(stage.invoke(), end, "it stays over");
     assert_eq!(stage.world.fake.tally().calls, chunks);
-    // Told to end while it waits for an event, it lets its sinks write and ends.
+    // A signal while it waits for an event flushes the sinks and ends it.
     signal(&stage.function, "-TERM");
     assert_eq!(stage.function.wait().expect("it ends").code(), Some(0));
     assert_eq!(stage.world.resume(&stage.id, "").code, 0);

@@ -14,10 +14,10 @@ use crate::strategies::{Caller, LEASED, optimistic};
 const CALLERS: u64 = 4;
 const ASKS: u64 = 20;
 
-/// How often somebody asks before the test says that a change never came.
+/// How often the test asks before it fails because a change never came.
 const TRIES_MAX: u32 = 5_000;
 
-/// More than all callers ask for while they wait for a change, so that nobody is refused.
+/// More than all callers ask for while they wait for a change, so that no ask is denied.
 const CAPACITY: u64 = 160_000;
 
 /// The largest block: a sixteenth.

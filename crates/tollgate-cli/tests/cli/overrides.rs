@@ -13,7 +13,7 @@ limits = [{ name = "burst", unit = "requests", rule = "rolling-window", limit = 
 overrides = [{ subject = "carol", limits = [{ name = "burst", limit = 9 }] }]
 "#;
 
-/// How often somebody looks before the test says that a change never came; each look is a process.
+/// How often the test looks before it fails because a change never came; each look is a process.
 const LOOKS_MAX: usize = 5_000;
 
 /// The subjects with other numbers as `arguments` lists them, with the limit and the source of each.

@@ -28,7 +28,7 @@ fn a_released_slot_goes_to_a_process_that_waits() {
     assert_eq!(waiting.wait().unwrap().code(), Some(0));
 }
 
-/// R000.8 and promise 1: however many processes ask at once, exactly the limit is admitted, and nobody fails.
+/// R000.8 and promise 1: however many processes ask at once, exactly the limit is admitted, and none fails.
 #[test]
 fn r000_8_two_hundred_processes_on_one_subject_admit_exactly_the_limit() {
     admit_exactly_five(&Folder::new(), "video-requests");

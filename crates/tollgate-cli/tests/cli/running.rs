@@ -111,7 +111,7 @@ impl Broker {
         assert!(sent.success());
     }
 
-    /// Stops it in its tracks, and waits until it stands: on a busy machine its threads go on for a while.
+    /// Stops it in its tracks, and waits until it has stopped: on a busy machine its threads go on for a while.
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
         let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("an id");
@@ -141,7 +141,7 @@ impl Broker {
     }
 }
 
-/// The lines of `log`, read as they come: a log that nobody reads would be a fault of its own.
+/// The lines of `log`, read as they come: an unread log would block the broker.
 fn lines_of(log: ChildStderr) -> Receiver<String> {
     let (sender, lines) = channel();
     std::thread::spawn(move || {

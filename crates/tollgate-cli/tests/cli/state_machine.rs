@@ -118,7 +118,7 @@ fn judged(ended: &Executed, state: &str) -> Result<(), String> {
     Err(format!("{ended:?}"))
 }
 
-/// Executes `template` for the job `id`, and kills a function while ten are at a provider that answers nobody before that.
+/// Executes `template` for the job `id`, and kills a function while ten are at a provider that answers no call before that.
 fn executed_with_a_death(
     stage: &Stage,
     clock: &ManualClock,
@@ -137,7 +137,7 @@ fn executed_with_a_death(
     // A minute later its lease is over.
     let over = "UPDATE tollgate.translate_chunks SET lease_until = 0";
     let over = format!("{over} WHERE worker LIKE '{first}-%' RETURNING 'one'");
-    assert_eq!(stage.server.psql(&stage.database, &over).expect("it is told"), "one");
+    assert_eq!(stage.server.psql(&stage.database, &over).expect("psql runs"), "one");
     let ended = eventually(|| {
         clock.advance(LATENCY);
         stage.cloud.ended(&execution)
@@ -163,7 +163,7 @@ fn r003_2_r003_11_the_state_machine_translates_ten_chunks_at_once_though_a_funct
     assert_eq!(failed, ["Runtime.ExitError"]);
     let tally = world.fake.tally();
     assert_eq!(tally.at_once_max, PLACES);
-    // The killed one's call is answered or not, and nobody reads it.
+    // The killed one's call is answered or not, and no process reads it.
     assert!(tally.repeated <= 1, "{tally:?}");
     assert_eq!(tally.calls, tally.translated - tally.repeated + 2, "{tally:?}");
     assert_eq!(tally.faults.len(), 1);
@@ -185,10 +185,10 @@ fn r003_2_r003_11_the_state_machine_translates_ten_chunks_at_once_though_a_funct
     );
 }
 
-/// R003.11: an execution that needs somebody fails and says why, so an alarm on failed executions hears of it: a key that is refused, and
+/// R003.11: an execution that needs an operator fails with the reason, so an alarm on failed executions hears of it: a key that is refused, and
 /// chunks that were given up.
 #[test]
-fn r003_11_an_execution_that_somebody_must_look_after_fails_with_the_reason() {
+fn r003_11_an_execution_that_needs_an_operator_fails_with_the_reason() {
     let of = |fault, word: &str| Trouble::new(fault, When::Contains(word.to_owned()));
     let troubles = vec![of(Fault::BadKey, "keyhole"), of(Fault::Blocked, "forbidden")];
     let stage = Stage::new(|tables| World::on(troubled(troubles), tables), 0.001);

@@ -38,7 +38,7 @@ pub(crate) fn on_dynamodb(server: &DynamoDb) -> Folder {
     folder
 }
 
-/// R000.8 and promise 1: however many processes ask at once, exactly the limit is admitted, and nobody fails.
+/// R000.8 and promise 1: however many processes ask at once, exactly the limit is admitted, and none fails.
 #[test]
 fn r000_8_two_hundred_processes_on_redis_admit_exactly_the_limit() {
     let server = Redis::start().expect("a server");

@@ -15,7 +15,7 @@ const UNPOSTED_MAX: u64 = 20;
 /// Callers at each broker.
 const CALLERS: usize = 3;
 
-/// How often a caller is refused before it goes: by then nobody gives anything back any more.
+/// How often a caller is refused before it goes: by then nothing is released any more.
 const REFUSALS: u64 = 30;
 
 pub(crate) const LEASED: &str = "[strategy]\nkind = \"leased\"\n";
@@ -34,7 +34,7 @@ fn config(redis: &Redis, strategy: &str) -> Folder {
     ))
 }
 
-/// Somebody who asks a broker over one connection.
+/// A client that asks a broker over one connection.
 pub(crate) struct Caller {
     http: Http,
     url: String,
@@ -238,7 +238,7 @@ fn a_permit_of_one_broker_gives_nothing_back_at_another() {
     }
 }
 
-/// What could not be told to a store that is away is said at the end: what was admitted uncounted is a failure, a block
+/// Charges that an unavailable store did not take are reported at the end: what was admitted uncounted is a failure, a block
 /// that time gives back is not.
 #[test]
 fn a_broker_that_ends_without_its_store_says_what_it_leaves() {

@@ -85,7 +85,7 @@ fn texts(value: &Value, all: &mut Vec<String>) {
     }
 }
 
-/// The queries of a file with rules: what stands after `expr:`, until the next key.
+/// The queries of a file with rules: the text after `expr:`, until the next key.
 fn queries(rules: &str) -> Vec<String> {
     let is_key = |line: &str| {
         let line = line.trim_start_matches([' ', '-']);

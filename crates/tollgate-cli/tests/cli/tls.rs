@@ -1,4 +1,4 @@
-//! A broker with TLS, asked by the command line and by redis-cli, and told to read its files again.
+//! A broker with TLS, asked by the command line and by redis-cli, and reloaded.
 
 use std::process::Command;
 
@@ -134,7 +134,7 @@ fn the_broker_of_the_configuration_is_trusted_by_its_authority() {
     assert!(ran.err.contains(what), "{}", ran.err);
 }
 
-/// Each wrong address is told from the others.
+/// Each wrong address has an error of its own.
 #[test]
 fn an_address_of_another_protocol_is_named_as_such() {
     let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{}", policy(5)));
@@ -149,7 +149,7 @@ fn an_address_of_another_protocol_is_named_as_such() {
     assert!(ran.err.contains("it speaks no TLS; write http:// in --server"), "{}", ran.err);
 }
 
-/// What is printed to try works as it stands, for whoever has the files that it names.
+/// The printed commands work unchanged, given the files that they name.
 #[test]
 fn the_lines_to_try_have_what_tls_needs() {
     let folder = folder();
@@ -241,7 +241,7 @@ fn a_signal_reloads_everything_or_nothing() {
     assert_eq!(broker.end("-TERM").0, Some(0));
 }
 
-/// A certificate for the name of a key stands for that key, on every protocol.
+/// A certificate with the name of a key has its scopes, on every protocol.
 #[test]
 fn a_certificate_names_its_key() {
     let folder = folder();

@@ -10,7 +10,7 @@ use rustix::termios::{LocalModes, OutputModes, tcgetattr};
 use crate::folder::Folder;
 use crate::running::Broker;
 
-/// Whoever was killed leaves a terminal that echoes, breaks lines and shows its cursor.
+/// A killed `top` leaves a terminal that echoes, breaks lines and shows its cursor.
 #[test]
 fn top_puts_the_terminal_back_when_it_is_killed() {
     let folder = Folder::new();

@@ -63,8 +63,8 @@ fn permit(folder: &Folder, subject: &str) -> String {
 /// What is used of each limit and when it comes back, for every subject.
 fn standing(folder: &Folder) -> Value {
     let of = |subject: &&str| {
-        let stands = done(&folder.run_with(&["standing", "all", subject, "--json"]));
-        let limits = stands["limits"].as_array().expect("limits").iter().map(|limit| {
+        let standing = done(&folder.run_with(&["standing", "all", subject, "--json"]));
+        let limits = standing["limits"].as_array().expect("limits").iter().map(|limit| {
             json!([
                 limit["name"],
                 limit["limit"],
@@ -79,8 +79,8 @@ fn standing(folder: &Folder) -> Value {
 }
 
 fn used(folder: &Folder, policy: &str, subject: &str, limit: usize) -> u64 {
-    let stands = done(&folder.run_with(&["standing", policy, subject, "--json"]));
-    stands["limits"][limit]["used"].as_u64().expect("a number")
+    let standing = done(&folder.run_with(&["standing", policy, subject, "--json"]));
+    standing["limits"][limit]["used"].as_u64().expect("a number")
 }
 
 /// Moves everything from one store to the other through the file `state`, and says what the import reported.
@@ -96,7 +96,7 @@ fn counts(report: &Value) -> [&Value; 3] {
     ["new", "merged", "unchanged"].map(|count| &report["entries"][count])
 }
 
-/// Every rule, with permits in flight, from store to store and back: each stands as before, each settles as at the source,
+/// Every rule, with permits in flight, from store to store and back: each standing is as before, each permit settles as at the source,
 /// and importing again changes nothing.
 #[test]
 fn state_with_permits_in_flight_moves_through_every_store_and_back() {
@@ -211,12 +211,12 @@ fn the_strict_side_wins_on_every_store() {
             assert_eq!(done(&target.run(&format!("release {permit} --json")))["changed"], true);
         }
         assert_eq!(all(), [1_100, 1_100, 3, 1_100, 3, 3]);
-        let stands = done(&target.run("standing all plain --json"));
-        assert_eq!(stands["limits"][2]["limit"], 60, "the target's override stays");
+        let standing = done(&target.run("standing all plain --json"));
+        assert_eq!(standing["limits"][2]["limit"], 60, "the target's override stays");
         let report = done(&target.run("import state --yes --overwrite-overrides --json"));
         assert_eq!(report["overrides"], json!({ "added": 1, "kept": 0 }));
-        let stands = done(&target.run("standing all plain --json"));
-        assert_eq!(stands["limits"][2]["limit"], 50);
+        let standing = done(&target.run("standing all plain --json"));
+        assert_eq!(standing["limits"][2]["limit"], 50);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the binary says of waits that depend on others: slots that somebody holds, and asks that wait ahead.
+//! What the binary says of waits that depend on others: held slots, and asks that wait ahead.
 
 use std::process::{Child, Stdio};
 
@@ -68,9 +68,9 @@ fn a_refusal_for_slots_says_an_estimate_and_the_expiry() {
     assert_eq!((code, &body["estimated"]), (1, &Value::Bool(true)), "{body}");
     assert!(is_soon(&body), "{body}");
     assert!(body["reset_at"].as_str() < body["expires_at"].as_str(), "{body}");
-    let told = folder.run(&format!("{JOB} {server}")).out;
-    assert!(told.starts_with("denied by running: 0 of 1 left, try again in about "), "{told}");
-    assert!(told.contains(" (estimated; at the latest "), "{told}");
+    let denied = folder.run(&format!("{JOB} {server}")).out;
+    assert!(denied.starts_with("denied by running: 0 of 1 left, try again in about "), "{denied}");
+    assert!(denied.contains(" (estimated; at the latest "), "{denied}");
 
     let path = "/v1/forward-auth?policy=jobs&subject=ci&costs=jobs=1";
     let answer = get_with(&broker.url, path, "x-forwarded-host: a\r\n").to_lowercase();
@@ -90,16 +90,16 @@ fn a_command_without_a_broker_estimates_one_second() {
     let (code, body) = folder.json(JOB);
     assert_eq!((code, &body["estimated"]), (1, &Value::Bool(true)), "{body}");
     assert_eq!(body["retry_after_ms"], 1_000);
-    let told = folder.run(JOB).out;
+    let denied = folder.run(JOB).out;
     assert!(
-        told.starts_with("denied by running: 0 of 1 left, try again in about 1s (es"),
-        "{told}"
+        denied.starts_with("denied by running: 0 of 1 left, try again in about 1s (es"),
+        "{denied}"
     );
 }
 
-/// A broker cannot notify another of a released slot; whoever waits there finds it long before it would expire.
+/// A broker cannot notify another of a released slot; an ask that waits there finds it long before it would expire.
 #[test]
-fn a_slot_that_another_broker_releases_goes_to_who_waits() {
+fn a_slot_that_another_broker_releases_goes_to_a_waiting_ask() {
     let redis = Redis::start_with(Append::Never, "").expect("a server");
     let store = format!("kind = \"redis\"\nurl = \"{}\"", redis.url());
     let (here, _one, server) = broker(&store);
@@ -124,9 +124,9 @@ fn a_refusal_behind_others_says_that_they_wait_ahead() {
     assert_eq!(body["limits"][0]["remaining"], 49, "{body}");
     let detail = body["detail"].as_str().expect("text");
     assert!(detail.starts_with("1 ask waits ahead for limit \"burst\"; ask again in "), "{detail}");
-    let told = folder.run(&format!("{one} {server}")).out;
+    let denied = folder.run(&format!("{one} {server}")).out;
     let start = "denied by burst: 49 of 50 left, asked for 1, 1 ask waits ahead, try again in ";
-    assert!(told.starts_with(start) && told.ends_with("Z)\n"), "{told}");
+    assert!(denied.starts_with(start) && denied.ends_with("Z)\n"), "{denied}");
     waiting.kill().expect("it waits");
     waiting.wait().expect("it was started here");
 }

@@ -86,7 +86,10 @@ pub fn once(policy: &Policy, history: &[Record]) -> Result<(), String> {
                 }
             }
             (Reply::Repeated(given), None) if !stepped_back(history, now) => {
-                return Err(format!("id {id:?} at {now} got permit {} of nobody", given.permit));
+                return Err(format!(
+                    "id {id:?} at {now} got permit {}, which was never issued",
+                    given.permit
+                ));
             }
             _ => {}
         }

@@ -28,7 +28,7 @@ impl Model {
         let never = verdict.as_ref().is_some_and(|refused| refused.until.is_none());
         if !never
             && let Some(given) = self.recognise(now, costs, id)?
-            && self.still_stands(now, given.permit)
+            && self.still_holds_slots(now, given.permit)
         {
             return Ok(Reply::Repeated(given));
         }
@@ -94,7 +94,7 @@ impl Model {
     }
 
     /// Whether the permit still holds its slots, if it took any.
-    fn still_stands(&self, now: u64, ticket: usize) -> bool {
+    fn still_holds_slots(&self, now: u64, ticket: usize) -> bool {
         let costs = &self.tickets[ticket].costs;
         let takes = |meter: &&Meter| meter.is_slots() && 0 < cost_of(costs, &meter.unit);
         let holds = |meter: &Meter| meter.expiry_of(ticket).is_some_and(|until| now < until);

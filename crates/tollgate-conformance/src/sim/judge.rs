@@ -112,7 +112,7 @@ impl Run<'_> {
         }
     }
 
-    /// The books balance: what callers were admitted is charged, and nothing else is but what nobody was told of. Where
+    /// The books balance: what callers were admitted is charged, and nothing else is except asks whose reply was lost. Where
     /// machines admit by themselves, a crash may lose what they had not posted.
     fn books(&self, subject: &str, history: &History) -> Result<(), String> {
         let is_settled = self.scenario.settles_percent != 0;

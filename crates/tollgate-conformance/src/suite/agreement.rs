@@ -71,13 +71,13 @@ pub(super) fn agrees_with_core(fixture: &Fixture) -> Checked {
 
 /// Whether `gate` did what `core` did but credited less. The rest of the script is not comparable then.
 fn gave_back_less(core: &Record, gate: &Record) -> bool {
-    let stands = |standings: &[Standing]| {
+    let expected = |standings: &[Standing]| {
         standings.iter().map(ExpectedStanding::from_standing).collect::<Vec<_>>()
     };
     matches!(core.action, Action::Settle { .. } | Action::Release { .. })
         && (core.now, &core.action, &core.reply) == (gate.now, &gate.action, &gate.reply)
         && core.before == gate.before
-        && vectors::gave_back_less(&stands(&core.after), &stands(&gate.after), MOVES_MAX)
+        && vectors::gave_back_less(&expected(&core.after), &expected(&gate.after), MOVES_MAX)
 }
 
 /// Whether `gate` charged an ask that `core` recognised by its id. The rest of the script is not comparable then.

@@ -115,7 +115,7 @@ async fn settling_moves_the_counters() {
     assert_eq!(remaining(&one, &policy, "p").await, [0]);
 }
 
-/// After numbers changed and changed back, an older permit gives nothing back, whoever settles it; the item remembers
+/// After numbers changed and changed back, an older permit gives nothing back, whichever instance settles it; the item remembers
 /// for as long as such a permit lives, through charges by expression too.
 #[tokio::test]
 async fn numbers_that_changed_are_remembered() {
@@ -130,7 +130,7 @@ async fn numbers_that_changed_are_remembered() {
     let younger = admit(&one, &Ask::new(&slow, "p")).await;
     assert_eq!(remaining(&one, &slow, "p").await, [1]);
     assert!(one.release(&older).await.unwrap());
-    assert_eq!(remaining(&other, &slow, "p").await, [1], "nobody can tell what time gave back");
+    assert_eq!(remaining(&other, &slow, "p").await, [1], "the refill since is unknown");
     assert!(other.release(&younger).await.unwrap());
     assert_eq!(remaining(&one, &slow, "p").await, [2]);
     assert!(has(&table, "y").await);

@@ -166,7 +166,7 @@ async fn without_evidence_nothing_is_decided() {
 }
 
 /// An entry that is from the future all the same, as from a broker of an older version, is rewritten as used up at the
-/// present, and people are told.
+/// present, and an event reports it.
 #[tokio::test]
 async fn an_entry_from_the_future_is_used_up_now_and_alarmed() {
     for policy in kinds() {
@@ -204,7 +204,7 @@ async fn a_clock_that_is_off_at_the_start_is_corrected() {
     assert_eq!(permit.grant().at, date + Span::from_millis(500));
 }
 
-/// A clock that jumps in between: the answer that shows it is an error and admits nobody; the next one is right.
+/// A clock that jumps in between: the reply that shows it is an error and admits nothing; the next one is right.
 #[tokio::test]
 async fn an_answer_by_a_wrong_clock_does_not_count() {
     let table = TestTable::new().await;

@@ -43,7 +43,7 @@ async fn an_acquire_is_one_write_and_no_read() {
     }
 }
 
-/// A settled permit costs one write more, if nobody wrote in between.
+/// A settled permit costs one write more, if there was no write in between.
 #[tokio::test]
 async fn a_settle_is_one_write() {
     let table = TestTable::new().await;
@@ -113,7 +113,7 @@ async fn ask(gate: Arc<Dynamo>, policy: Policy, subject: &'static str) -> bool {
     gate.acquire(&Ask::new(&policy, subject)).await.unwrap().is_admitted()
 }
 
-/// Ten instances acquire and settle on one subject at the same time: nothing is lost, nobody fails, and a settle takes
+/// Ten instances acquire and settle on one subject at the same time: nothing is lost, no call fails, and a settle takes
 /// few writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_instances_settle_on_one_subject() {

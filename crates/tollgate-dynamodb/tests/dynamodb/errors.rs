@@ -79,7 +79,7 @@ fn a_missing_region_says_where_to_put_it() {
 }
 
 #[tokio::test]
-async fn an_endpoint_where_nobody_listens_is_said() {
+async fn an_unreachable_endpoint_is_named() {
     let options = Options::new("tollgate").region("eu-central-1").credentials("test", "test");
     let error = DynamoDb::open(options.endpoint("http://127.0.0.1:9")).await.unwrap_err();
     says(&error, &["http://127.0.0.1:9 cannot be reached", "check endpoint"]);

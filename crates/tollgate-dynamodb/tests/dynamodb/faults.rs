@@ -89,8 +89,8 @@ async fn a_release_keeps_the_mark_of_a_late_write() {
     }
 }
 
-/// Promise 5: a write that nobody waits for any more arrives after its id was asked for again, and released. It is not
-/// charged, also when other writes came between; whoever uses the id anew is.
+/// Promise 5: an abandoned write arrives after its id was asked for again, and released. It is not
+/// charged, also when other writes came between; a new use of the id is.
 #[tokio::test]
 async fn a_write_that_arrives_after_the_release_is_not_charged() {
     let table = TestTable::new().await;

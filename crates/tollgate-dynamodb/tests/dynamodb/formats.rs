@@ -1,4 +1,4 @@
-//! Format 1 beside format 2: what the program before wrote is read, a store that is told to writes the same, and both share a
+//! Format 1 beside format 2: what the program before wrote is read, a store with that format configured writes the same, and both share a
 //! table.
 
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use tollgate::{
 use tollgate_conformance::{Capabilities, Fixture};
 use tollgate_dynamodb::Options;
 
-use crate::stories::{self, NAMES, parse_item, play, stands, told};
+use crate::stories::{self, NAMES, describe, parse_item, play, standing_line};
 use crate::{Dynamo, MINUTE, TABLE, TestTable, admit, connect, deny, remaining, single, standing};
 
 /// An instance that writes format 1.
@@ -39,7 +39,7 @@ fn format_of(item: &stories::Attributes) -> u8 {
     item["sh"].as_b().unwrap().as_ref()[0]
 }
 
-/// Every kind of item that either program wrote stands where its writer said, whichever format is written here, and counts on.
+/// Every kind of item that either program wrote has the standing that its writer recorded, whichever format is written here.
 #[tokio::test]
 async fn fixtures_are_read() {
     let table = TestTable::new().await;
@@ -49,18 +49,19 @@ async fn fixtures_are_read() {
         let (text, policy) = (fixture(format, story), stories::policy(story));
         for gate in [table.gate().await, old_gate(&table).await] {
             place(&table, &text).await;
-            let said: Vec<&str> = text.lines().filter(|line| line.starts_with("stands")).collect();
+            let recorded: Vec<&str> =
+                text.lines().filter(|line| line.starts_with("stands")).collect();
             let here = standing(&gate, &policy, story).await;
-            let told: Vec<String> = here.iter().map(stands).collect();
+            let read: Vec<String> = here.iter().map(standing_line).collect();
             // A window that has a grid by now lets go at the ends of its slots.
             let words = if story == "large" { 4 } else { 6 };
             let cut =
                 |line: &str| line.split(' ').take(words).map(str::to_owned).collect::<Vec<_>>();
-            let [said, told] = [
-                said.into_iter().map(cut).collect::<Vec<_>>(),
-                told.iter().map(|line| cut(line)).collect(),
+            let [recorded, read] = [
+                recorded.into_iter().map(cut).collect::<Vec<_>>(),
+                read.iter().map(|line| cut(line)).collect(),
             ];
-            assert_eq!(told, said, "{story} of format {format}");
+            assert_eq!(read, recorded, "{story} of format {format}");
             let used = here[0].used;
             let unit = policy.units().next().unwrap();
             table.clock.advance(Span::from_secs(91));
@@ -81,8 +82,8 @@ async fn fixtures_are_written() {
             let table = TestTable::new().await;
             let gate = connect(table.options().format(format).unwrap()).await;
             play(story, &gate, &table).await;
-            let told = told(story, &gate, &table).await;
-            assert_eq!(told, fixture(format, story), "{story} in format {format}:\n{told}");
+            let text = describe(story, &gate, &table).await;
+            assert_eq!(text, fixture(format, story), "{story} in format {format}:\n{text}");
         }
     }
 }
@@ -189,7 +190,7 @@ async fn an_item_of_format_2_stays_one() {
     }
 }
 
-/// The ids that the program before wrote are recognised; releasing a permit, or a reset, frees them, whoever gave them.
+/// The ids that the program before wrote are recognised; releasing a permit, or a reset, frees them, whichever program wrote them.
 #[tokio::test]
 async fn ids_of_the_program_before_are_recognised() {
     let table = TestTable::new().await;

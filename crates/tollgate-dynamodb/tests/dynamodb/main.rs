@@ -36,7 +36,7 @@ use tollgate_testkit::servers;
 const TABLE: &str = "tollgate";
 const MINUTE: Span = Span::from_mins(1);
 
-/// A server with a table, and a clock that stands still.
+/// A server with a table, and a manual clock.
 struct TestTable {
     server: servers::DynamoDb,
     clock: ManualClock,

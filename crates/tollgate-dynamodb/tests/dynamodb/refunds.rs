@@ -152,7 +152,7 @@ async fn compare_credits(
                 }
             }
             let (here, there) =
-                (standing(gate, &policy, &subject).await, stands(&mut core, &policy, now));
+                (standing(gate, &policy, &subject).await, expected(&mut core, &policy, now));
             let (here, there) = (used_for(&here, now), used_for(&there, now));
             assert!(there <= here, "seed {seed}: {here} here, {there} by the core");
             less += u64::from(there < here);
@@ -161,7 +161,7 @@ async fn compare_credits(
     println!("{credits} credits; after {less} steps the core had more room");
 }
 
-fn stands(core: &mut SingleEntry, policy: &Policy, now: Timestamp) -> Vec<Standing> {
+fn expected(core: &mut SingleEntry, policy: &Policy, now: Timestamp) -> Vec<Standing> {
     match core.run(now, &Operation::Standing { policy, subject: "any" }).unwrap() {
         Outcome::Standings(standings) => standings,
         other => panic!("{other:?}"),

@@ -169,7 +169,7 @@ async fn r000_9_an_expired_item_counts_as_absent() {
     }
     table.clock.advance(Span::from_hours(8 * 24));
     let present = table.client().scan().table_name(TABLE).send().await.unwrap();
-    assert_eq!(present.count(), 3, "nobody deleted the two entries and the id");
+    assert_eq!(present.count(), 3, "the two entries and the id are still stored");
     assert_eq!(remaining(&gate, &policy, "p").await, [5, 250_000, 25]);
     table.server.proxy().reset_counts();
     for gate in [&gate, &other] {

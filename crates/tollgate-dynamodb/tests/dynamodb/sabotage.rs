@@ -70,7 +70,7 @@ fn number(number: u64) -> AttributeValue {
     AttributeValue::N(number.to_string())
 }
 
-/// How many get through at once after an hour in which nobody asked.
+/// How many are admitted at once after an idle hour.
 async fn after_an_idle_hour(limiter: &Limiter, clock: &ManualClock) -> u64 {
     limiter.take("idle", clock).await;
     clock.advance(Span::from_hours(1));

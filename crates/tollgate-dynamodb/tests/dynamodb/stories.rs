@@ -140,16 +140,16 @@ pub(crate) async fn play(story: &str, gate: &Dynamo, table: &TestTable) {
     }
 }
 
-/// Where the subject of a story stands and what its item says, as text. Marks of writes are left out: their names are random.
-pub(crate) async fn told(story: &str, gate: &Dynamo, table: &TestTable) -> String {
+/// The standings and the item of a story's subject, as text. Marks of writes are left out: their names are random.
+pub(crate) async fn describe(story: &str, gate: &Dynamo, table: &TestTable) -> String {
     let policy = policy(story);
     let mut lines = vec![format!("now {}", table.clock.now().as_micros())];
-    lines.extend(standing(gate, &policy, story).await.iter().map(stands));
+    lines.extend(standing(gate, &policy, story).await.iter().map(standing_line));
     lines.extend(item_lines(&item(story, table).await));
     lines.join("\n") + "\n"
 }
 
-pub(crate) fn stands(standing: &Standing) -> String {
+pub(crate) fn standing_line(standing: &Standing) -> String {
     let Standing { name, used, remaining, reset_at, full_at, .. } = standing;
     let time = |at: &Option<tollgate::Timestamp>| at.map_or(0, tollgate::Timestamp::as_micros);
     format!("stands {name} {used} {remaining} {} {}", time(reset_at), time(full_at))
@@ -177,7 +177,7 @@ fn item_lines(item: &Attributes) -> Vec<String> {
     sorted.into_iter().map(line).collect()
 }
 
-/// The item in the text of [`told`].
+/// The item in the text of [`describe`].
 pub(crate) fn parse_item(text: &str) -> Attributes {
     let attribute = |line: &str| {
         let mut words = line.splitn(3, ' ');

@@ -52,7 +52,7 @@ fn a_relaxed_answer_waits_for_a_writer_that_is_far_behind() {
 
 /// An answer waits for its own batch at most: waiting for the one after it may be for ever.
 #[test]
-fn nobody_waits_for_a_batch_that_may_never_be() {
+fn no_ask_waits_for_a_batch_that_may_never_commit() {
     let commit = GroupCommit::new(Durability::Relaxed);
     let batch = push(&commit, START);
     let late = START + Span::from_secs(9);

@@ -103,9 +103,9 @@ impl Observer for Mended {
 }
 
 /// A clock that was wrong for long enough to be believed leaves entries in the future. Once it has been right for a
-/// minute they are used up at the present, and people are told.
+/// minute they are used up at the present, and an event reports it.
 #[tokio::test]
-async fn a_clock_that_was_wrong_for_long_locks_nobody() {
+async fn a_clock_that_was_wrong_for_long_locks_no_subject() {
     let (folder, policy, mended) = (TestFolder::new(), daily(2), Arc::new(Mended::default()));
     let options = folder.options().observer(Arc::clone(&mended) as Arc<dyn Observer>);
     let gate = folder.try_open(options).unwrap();

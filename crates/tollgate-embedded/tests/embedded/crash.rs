@@ -37,7 +37,7 @@ fn strict_forgets_nothing_when_it_is_killed() {
         assert!(used <= reported + unreported_max, "reported {reported}, but {used} used");
         assert!(used <= LIMIT);
     }
-    assert!(0 < cut, "nobody was ever killed while acquiring");
+    assert!(0 < cut, "no process was killed while acquiring");
     let last = Child::start(Job::Strict, &folder.path()).finish();
     reported += count_admitted(&last);
     assert_eq!(last.iter().filter(|line| *line == "denied").count(), CALLERS);

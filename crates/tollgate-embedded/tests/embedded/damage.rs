@@ -148,7 +148,7 @@ fn a_log_that_lost_its_newest_commits_is_reported() {
     assert_damaged(&folder, "deleted");
 }
 
-/// Whoever accepts the loss says so by removing the file that knows of it.
+/// An operator accepts the loss by removing the file that records it.
 #[test]
 fn a_loss_can_be_accepted() {
     let folder = used_by_commands();

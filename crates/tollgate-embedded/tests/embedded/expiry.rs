@@ -1,4 +1,4 @@
-//! Entries that say what an absent one says are forgotten when nobody changed them for an hour, and no others.
+//! Entries that equal an absent one expire after an hour without changes; others do not.
 
 use tollgate::{ErrorKind, Limit, Policy, RollingWindow, Span, Timestamp};
 use tollgate_embedded::{Embedded, IDLE_MAX};

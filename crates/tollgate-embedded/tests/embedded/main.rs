@@ -26,7 +26,7 @@ use tollgate::{
 };
 use tollgate_embedded::{Embedded, Options};
 
-/// A data folder that does not exist yet, on a clock that stands still.
+/// A data folder that does not exist yet, on a manual clock.
 struct TestFolder {
     clock: ManualClock,
     root: TempDir,

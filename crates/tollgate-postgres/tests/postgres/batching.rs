@@ -9,7 +9,7 @@ use tollgate_postgres::{BATCH_ASKS_MAX, Postgres};
 use super::statements::{calls, count_calls};
 use super::{TestDatabase, acquire, gemini, hourly, used};
 
-/// A gate with one connection, so that whoever does not come first has to wait.
+/// A gate with one connection, so that all but the first ask have to wait.
 async fn narrow(database: &TestDatabase, clock: Option<&ManualClock>) -> Arc<Postgres> {
     let options = database.options().connections_max(1).lock_timeout(Span::from_secs(1));
     let options = match clock {
@@ -47,8 +47,8 @@ async fn asks_that_wait_share_a_statement() {
     assert_eq!(calls(&database), "spend=2 spend_all=1");
     for (number, pair) in permits.chunks_exact(2).enumerate() {
         assert_eq!(pair[0].grant(), pair[1].grant());
-        let stands = gate.standing(&gemini(), &format!("s-{number}")).await.unwrap();
-        assert_eq!([stands[0].used, stands[1].used, stands[2].used], [1, 1_000, 1]);
+        let standings = gate.standing(&gemini(), &format!("s-{number}")).await.unwrap();
+        assert_eq!([standings[0].used, standings[1].used, standings[2].used], [1, 1_000, 1]);
     }
 }
 
@@ -70,10 +70,10 @@ async fn asks_of_one_row_admit_exactly_the_limit() {
     assert_eq!((admitted, used(&gate, &hourly(25), "s").await), (25, 25));
 }
 
-/// A row that a forgotten transaction holds is contended for whoever asks about it, and for nobody who shares a
-/// statement with them.
+/// A row that a forgotten transaction holds is contended for asks about it, and not for the others of their
+/// statement.
 #[tokio::test]
-async fn a_held_row_holds_up_nobody_who_travels_along() {
+async fn a_locked_row_does_not_delay_the_rest_of_its_batch() {
     let database = TestDatabase::new();
     let (gate, policy) = (narrow(&database, None).await, hourly(5));
     assert!(acquire(&gate, &policy, "s-3").await.is_admitted());
@@ -103,7 +103,7 @@ async fn a_held_row_holds_up_nobody_who_travels_along() {
     driver.await.unwrap().unwrap();
 }
 
-/// Whoever stops waiting is not charged, and does not keep others from their answer.
+/// A cancelled ask is not charged and does not delay the others.
 #[tokio::test]
 async fn an_ask_that_was_given_up_is_not_sent() {
     let database = TestDatabase::new();
@@ -114,7 +114,7 @@ async fn an_ask_that_was_given_up_is_not_sent() {
             tokio::spawn(async move { acquire(&*gate, &hourly(50), "s").await.is_admitted() })
         })
         .collect();
-    // Everybody has asked, and nobody has been answered.
+    // All asks are sent, and none is answered.
     tokio::task::yield_now().await;
     for task in tasks.drain(1..9) {
         task.abort();

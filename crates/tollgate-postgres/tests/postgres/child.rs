@@ -1,4 +1,4 @@
-//! This test binary as another process: it asks as often as it is told and prints how often it was admitted.
+//! This test binary as another process: it asks a given number of times and prints how often it was admitted.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;

@@ -59,7 +59,7 @@ impl Observer for Mended {
     }
 }
 
-/// A row from the future is used up at the server's time, and people are told; until then it would decide at its own.
+/// A row from the future is used up at the server's time, and an event reports it; until then it would decide at its own.
 #[tokio::test]
 async fn a_row_from_the_future_is_used_up_now_and_alarmed() {
     let (database, mended) = (TestDatabase::new(), Arc::new(Mended::default()));

@@ -20,7 +20,7 @@ fn all_text(error: &Error) -> String {
 }
 
 #[tokio::test]
-async fn wrong_addresses_users_and_databases_are_told_apart() {
+async fn wrong_addresses_users_and_databases_are_distinguished() {
     let database = TestDatabase::alone();
     let url = database.url();
     database.psql("CREATE ROLE guarded LOGIN PASSWORD 'open-sesame'; CREATE ROLE weak LOGIN");

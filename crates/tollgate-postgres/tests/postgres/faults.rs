@@ -6,7 +6,7 @@ use tollgate_postgres::Postgres;
 
 use super::{TestDatabase, acquire, gemini, hourly, used};
 
-/// A row that a forgotten transaction holds makes callers wait at most `lock_timeout`, and then Contended: nobody is
+/// A row that a forgotten transaction holds makes callers wait at most `lock_timeout`, and then Contended: no ask is
 /// admitted on an error, refusals need no lock and go on, and other subjects do not notice.
 #[tokio::test]
 async fn a_held_row_is_contended_and_refusals_go_on() {
@@ -120,7 +120,7 @@ async fn a_server_that_does_not_answer_is_given_up_on_in_time() {
     let gate = database.gate().await;
     assert!(acquire(&gate, &policy, "p").await.is_admitted());
     let server = database.own();
-    // Nobody answers a new connection.
+    // A new connection is not answered.
     server.process().pause().unwrap();
     let error = Postgres::open(hasty).await.unwrap_err();
     assert!(error.is_unavailable() && error.to_string().contains("no reply within"), "{error}");

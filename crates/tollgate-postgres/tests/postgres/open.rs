@@ -29,7 +29,7 @@ fn count(database: &TestDatabase, user: &str) -> String {
 }
 
 /// R004.6, conflict 30: with the database down a request is let through with `remaining: 0`, up to a cap; the log has an
-/// error and a warning "degraded"; and everybody who was let through is counted when the database is back, once, also
+/// error and a warning "degraded"; and every admitted ask is counted once when the database is back, also
 /// beyond the limit.
 #[tokio::test]
 async fn r004_6_database_down_fails_open_and_counts_later() {

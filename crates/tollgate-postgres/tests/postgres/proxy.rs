@@ -1,4 +1,4 @@
-//! What stands between a gate and its server and goes wrong: replies that get lost, and a pooler that gives each
+//! Faults between a gate and its server: replies that get lost, and a pooler that gives each
 //! transaction another session.
 
 use std::net::SocketAddr;

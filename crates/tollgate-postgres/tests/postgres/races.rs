@@ -1,4 +1,4 @@
-//! Many requests of one user at once, the variants that everybody writes first and that fail, and what the plan says.
+//! Many requests of one user at once, the common variants that fail, and what the plan says.
 
 use tollgate::Span;
 use tollgate_postgres::rows::Rows;
@@ -52,7 +52,7 @@ async fn the_trigger_leaves_five_rows() {
 async fn sabotaged_variants_let_too_many_through() {
     let count = "(SELECT count(*) FROM video_requests WHERE user_id = 'u' AND created_at > now() - interval '24 hours') < 5";
     let variants = [
-        // Two statements: everybody counts before anybody inserts.
+        // Two statements: all requests count before the first inserts.
         format!(
             "DO $$ BEGIN IF {count} THEN PERFORM pg_sleep(0.05); INSERT INTO video_requests (user_id) VALUES ('u'); END IF; END $$"
         ),
@@ -73,7 +73,7 @@ async fn sabotaged_variants_let_too_many_through() {
     }
 }
 
-/// Another isolation level would not see the rows of whoever held the lock before, so it is refused.
+/// Another isolation level would not see the rows of the previous lock holder, so it is refused.
 #[tokio::test]
 async fn other_isolation_levels_are_refused() {
     let database = installed(&videos()).await;
@@ -85,7 +85,7 @@ async fn other_isolation_levels_are_refused() {
     }
 }
 
-/// A request of the same user that stays open makes the next one wait for a bounded time, and nobody else; the caller's
+/// A request of the same user that stays open makes the next one wait for a bounded time, and no other user; the caller's
 /// own lock_timeout is as it was.
 #[tokio::test]
 async fn an_open_request_holds_up_its_own_user_only() {

@@ -80,11 +80,11 @@ async fn a_permit_under_other_numbers_gives_nothing_back() {
     let released = admit(&gate, &ask).await.under_other_numbers();
     let settled = admit(&gate, &ask).await.under_other_numbers();
     assert!(gate.release(&released).await.unwrap());
-    let stands = gate.standing(&policy, "s").await.unwrap();
-    assert_eq!([stands[0].used, stands[1].used], [10, 1]);
+    let standings = gate.standing(&policy, "s").await.unwrap();
+    assert_eq!([standings[0].used, standings[1].used], [10, 1]);
     assert!(gate.settle(&settled, &Costs::new().with("requests", 8)).await.unwrap());
-    let stands = gate.standing(&policy, "s").await.unwrap();
-    assert_eq!([stands[0].used, stands[1].used], [13, 0]);
+    let standings = gate.standing(&policy, "s").await.unwrap();
+    assert_eq!([standings[0].used, standings[1].used], [13, 0]);
 }
 
 /// A log that only debt fills: its newest entries merge, so a charge among them gives nothing back and an older one does.
@@ -120,5 +120,5 @@ async fn an_ask_behind_others_leaves_them_room() {
     assert!(!gate.acquire(&none).await.unwrap().is_admitted(), "it took what is left for others");
     assert_eq!(used(&gate, &policy, "s").await, 3);
     gate.charge(&none).await.unwrap();
-    assert_eq!(used(&gate, &policy, "s").await, 4, "a charge waits for nobody");
+    assert_eq!(used(&gate, &policy, "s").await, 4, "a charge does not queue");
 }

@@ -11,7 +11,7 @@ use tollgate_conformance::script::SingleEntry;
 use tollgate_redis::{Options, Redis};
 use tollgate_testkit::servers::{self, RedisCluster};
 
-use crate::{admitted, server, slow_bucket, told};
+use crate::{admitted, open_at, server, slow_bucket};
 
 /// A core on the client's side, to compare with step by step.
 pub(crate) struct Both {
@@ -27,7 +27,7 @@ impl Both {
 
     async fn on(options: Options) -> Self {
         let clock = ManualClock::new();
-        let gate = told(options, &clock).await;
+        let gate = open_at(options, &clock).await;
         Self { gate, clock, core: SingleEntry::default() }
     }
 

@@ -10,7 +10,7 @@ use tollgate::{Ask, Clock, ErrorKind, GateExt, Policy, Span};
 use tollgate_redis::{FORMATS, Options, Redis};
 use tollgate_testkit::servers;
 
-use crate::{acquire, connect, daily, server, slow_bucket, told, used};
+use crate::{acquire, connect, daily, open_at, server, slow_bucket, used};
 
 const HOUR: Span = Span::from_hours(1);
 
@@ -25,7 +25,7 @@ async fn a_server_that_jumps_ahead_is_an_error() {
 
 async fn jumps_ahead(format: u8) {
     let (server, clock) = (server(), ManualClock::new());
-    let gate = told(Options::single(server.url()).format(format).unwrap(), &clock).await;
+    let gate = open_at(Options::single(server.url()).format(format).unwrap(), &clock).await;
     let policy = daily(2);
     assert!(acquire(&gate, &policy, "s").await.unwrap());
     clock.step(clock.now() + SERVER_AHEAD_MAX);
@@ -60,10 +60,10 @@ impl Observer for Mended {
 /// Writes an entry an hour ahead of the true time.
 async fn write_ahead(options: Options, policy: &Policy, subject: &str) {
     let ahead = ManualClock::at(SystemClock.now() + HOUR);
-    assert!(acquire(&told(options, &ahead).await, policy, subject).await.unwrap());
+    assert!(acquire(&open_at(options, &ahead).await, policy, subject).await.unwrap());
 }
 
-/// An entry from the future is used up at the server's time, and people are told; until then it would decide at its own.
+/// An entry from the future is used up at the server's time, and an event reports it; until then it would decide at its own.
 #[tokio::test]
 async fn an_entry_from_the_future_is_used_up_now_and_alarmed() {
     for format in FORMATS {

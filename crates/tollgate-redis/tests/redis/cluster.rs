@@ -116,7 +116,7 @@ async fn an_acl_user_of_a_cluster_needs_the_documented_permissions() {
     for _ in 0..40 {
         assert!(acquire(&full, &daily(100), "often").await.unwrap());
     }
-    // A slot that is on its way: the old node sends whoever asks for a new key to the new one.
+    // A slot that is on its way: the old node redirects asks for a new key to the new one.
     let key = full.key(&policy, &subject);
     let slot = cluster.command(0, &["cluster", "keyslot", &key]).unwrap();
     let (from, to) = (myself(&cluster, 0)[0].clone(), myself(&cluster, 1)[0].clone());

@@ -8,12 +8,12 @@ use tollgate_conformance::{Capabilities, Fixture};
 use tollgate_redis::Options;
 use tollgate_testkit::servers::{RedisCluster, unique_name};
 
-use crate::{server, told};
+use crate::{open_at, server};
 
 fn fixture(options: Options, stories: u32, format: u8) -> Fixture {
     let clock = ManualClock::new();
     let options = options.format(format).expect("a known format");
-    let open = async { Arc::new(told(options, &clock).await) as Arc<dyn Gate> };
+    let open = async { Arc::new(open_at(options, &clock).await) as Arc<dyn Gate> };
     let fixture = Fixture::open(clock.clone(), open)
         .with_capabilities(Capabilities { stories, ..Capabilities::default() });
     if format == 3 { fixture.with_bounded_refunds().with_exact_logs() } else { fixture }

@@ -51,7 +51,7 @@ async fn with_appendonly_a_crash_forgets_nothing() {
     }
 }
 
-/// A paused server holds up nobody for longer than the timeout, and goes on where it was.
+/// A paused server delays callers by at most the timeout, and goes on where it was.
 #[tokio::test]
 async fn a_paused_server_is_unavailable_within_the_timeout() {
     let mut redis = server();
@@ -71,12 +71,12 @@ async fn a_paused_server_is_unavailable_within_the_timeout() {
         "{slow}"
     );
     assert!(took < CONNECT_TIMEOUT, "{took}");
-    // Nobody knows whether the ask was carried out, but it is charged once at the most.
+    // It is unknown whether the ask was carried out, but it is charged at most once.
     assert!(used_once_back(&gate, &policy, "p").await <= 2);
 }
 
 /// The kind and the text of an error, after looking for secrets in everything that could be printed.
-fn told_about(error: &Error) -> (ErrorKind, String) {
+fn kind_and_text(error: &Error) -> (ErrorKind, String) {
     let mut text = format!("{error} {error:?}");
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -88,20 +88,20 @@ fn told_about(error: &Error) -> (ErrorKind, String) {
 }
 
 async fn refused(url: String) -> (ErrorKind, String) {
-    told_about(&Redis::open(Options::single(url)).await.unwrap_err())
+    kind_and_text(&Redis::open(Options::single(url)).await.unwrap_err())
 }
 
 #[tokio::test]
 async fn each_way_to_misconnect_has_its_own_text() {
     let redis = servers::Redis::start_with(Append::Never, "--requirepass s3cret-right").unwrap();
     let place = redis.url().replace("redis://", "");
-    let nobody = Port::free().unwrap();
+    let unused = Port::free().unwrap();
     for (url, kind, text) in [
         (format!("redis://:s3cret-wrong@{place}"), ErrorKind::Misconfigured, "password is wrong"),
         (format!("redis://nobody:s3cret@{place}"), ErrorKind::Misconfigured, "password is wrong"),
         (format!("redis://{place}"), ErrorKind::Misconfigured, "password is wrong"),
         (
-            format!("redis://:s3cret@127.0.0.1:{}", nobody.number()),
+            format!("redis://:s3cret@127.0.0.1:{}", unused.number()),
             ErrorKind::Unavailable,
             "nothing listens",
         ),
@@ -117,7 +117,7 @@ async fn each_way_to_misconnect_has_its_own_text() {
 /// What the README says that a user needs.
 pub(crate) const RULES: &str = "on >s3cret ~tg:* +evalsha +eval +time +get +set +hget +hmget +hset +hdel +del +pexpireat +ping +role +wait";
 
-/// A user who may run nothing but what the README lists can do everything; one who lacks a permission is told.
+/// A user who may run nothing but what the README lists can do everything; a missing permission is named in the error.
 #[tokio::test]
 async fn an_acl_user_needs_the_documented_permissions_and_no_others() {
     let redis = server();
@@ -135,11 +135,11 @@ async fn an_acl_user_needs_the_documented_permissions_and_no_others() {
     assert!(acquire(&gate, &daily(6), "p").await.unwrap());
     assert!(gate.reset(&policy, "p").await.unwrap());
     let gate = connect(Options::single(format!("redis://less:s3cret@{place}"))).await;
-    let (kind, text) = told_about(&acquire(&gate, &policy, "q").await.unwrap_err());
+    let (kind, text) = kind_and_text(&acquire(&gate, &policy, "q").await.unwrap_err());
     assert!(kind == ErrorKind::Misconfigured && text.contains("ACL SETUSER"), "{kind:?} {text}");
     let gate =
         connect(Options::single(format!("redis://full:s3cret@{place}")).prefix("other")).await;
-    let (kind, text) = told_about(&acquire(&gate, &policy, "q").await.unwrap_err());
+    let (kind, text) = kind_and_text(&acquire(&gate, &policy, "q").await.unwrap_err());
     assert!(kind == ErrorKind::Misconfigured && text.contains("ACL SETUSER"), "{kind:?} {text}");
 }
 
@@ -167,18 +167,18 @@ async fn the_printed_permissions_are_complete() {
 }
 
 #[tokio::test]
-async fn a_replica_a_full_server_and_a_foreign_key_are_told_apart() {
+async fn a_replica_a_full_server_and_a_foreign_key_are_distinguished() {
     let redis = server();
     let (gate, policy) = (connect(Options::single(redis.url())).await, daily(5));
     redis.command(&["set", &gate.key(&policy, "foreign"), "mine"]).unwrap();
-    let (kind, text) = told_about(&acquire(&gate, &policy, "foreign").await.unwrap_err());
+    let (kind, text) = kind_and_text(&acquire(&gate, &policy, "foreign").await.unwrap_err());
     assert!(kind == ErrorKind::Corrupt && text.contains("another program"), "{kind:?} {text}");
     redis.command(&["config", "set", "maxmemory", "1"]).unwrap();
-    let (kind, text) = told_about(&acquire(&gate, &policy, "p").await.unwrap_err());
+    let (kind, text) = kind_and_text(&acquire(&gate, &policy, "p").await.unwrap_err());
     assert!(kind == ErrorKind::Full && text.contains("maxmemory"), "{kind:?} {text}");
     redis.command(&["config", "set", "maxmemory", "0"]).unwrap();
     redis.command(&["replicaof", "127.0.0.1", "1"]).unwrap();
-    let (kind, text) = told_about(&acquire(&gate, &policy, "p").await.unwrap_err());
+    let (kind, text) = kind_and_text(&acquire(&gate, &policy, "p").await.unwrap_err());
     assert!(kind == ErrorKind::Unavailable && text.contains("replica"), "{kind:?} {text}");
 }
 

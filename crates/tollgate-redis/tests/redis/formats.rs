@@ -16,7 +16,7 @@ use tollgate_redis::{Options, Redis};
 use tollgate_testkit::servers;
 
 use self::stories::{SUBJECT, Stage};
-use crate::{admitted, connect, server, slow_bucket, told, used};
+use crate::{admitted, connect, open_at, server, slow_bucket, used};
 
 macro_rules! fixtures {
     ($($name:literal),*) => {
@@ -100,7 +100,7 @@ async fn standings(gate: &Redis, policy: &Policy) -> Vec<(u64, u64)> {
 /// Gates that write format 3 and format 4, on one server and one clock.
 async fn both(redis: &servers::Redis, clock: &ManualClock) -> [Redis; 2] {
     let options = || Options::single(redis.url());
-    [told(options().format(3).unwrap(), clock).await, told(options(), clock).await]
+    [open_at(options().format(3).unwrap(), clock).await, open_at(options(), clock).await]
 }
 
 /// What an ask of one more unit writes is in the format of the gate, unless the entry is in a newer one.
@@ -174,20 +174,20 @@ async fn ids_in_an_entry_of_format_3_outlive_changes_and_go_with_a_release() {
     assert!(kept.contains(&("ia".to_owned(), id("ia"))), "{kept:?}");
     assert!(kept.contains(&("ib".to_owned(), id("ib"))), "{kept:?}");
     // How many there are, and when they expire.
-    let told = |hot: &[u8]| (hot[19], hot[23..37].to_vec());
-    let before = told(&id("e"));
-    assert_eq!((before.0, &told(&field(&redis, &key, "e").await)), (2, &before));
+    let id_fields = |hot: &[u8]| (hot[19], hot[23..37].to_vec());
+    let before = id_fields(&id("e"));
+    assert_eq!((before.0, &id_fields(&field(&redis, &key, "e").await)), (2, &before));
     let grant = tollgate::core::Grant { at: clock.now(), stamp, use_by: None, expires_at: None };
     let ask = Ask::new(&policy, SUBJECT).cost("units", 3);
     assert!(gate.release(&Permit::for_ask(&ask, grant, Vec::new())).await.unwrap());
     let kept = fields(&redis, &key).await;
     assert!(!kept.iter().any(|(field, _)| field == "ia"), "{kept:?}");
     assert!(kept.iter().any(|(field, _)| field == "ib"), "{kept:?}");
-    assert_eq!(told(&field(&redis, &key, "e").await), (1, before.1));
+    assert_eq!(id_fields(&field(&redis, &key, "e").await), (1, before.1));
     assert!(gate.reset(&policy, SUBJECT).await.unwrap());
     let kept = fields(&redis, &key).await;
     assert!(!kept.iter().any(|(field, _)| field == "ib"), "{kept:?}");
-    assert_eq!(told(&field(&redis, &key, "e").await), (0, vec![0; 14]));
+    assert_eq!(id_fields(&field(&redis, &key, "e").await), (0, vec![0; 14]));
 }
 
 /// Asks that are repeated to either gate are charged once, and their permits are settled by either.

@@ -11,7 +11,7 @@ use tollgate_redis::{Options, Redis};
 use tollgate_testkit::servers::RedisCluster;
 
 use crate::agreement::Both;
-use crate::{acquire, admitted, server, slow_bucket, told, used};
+use crate::{acquire, admitted, open_at, server, slow_bucket, used};
 
 /// 2,000 ids on one subject: each is recognised, a conflict is one, and when they expire they are new.
 async fn two_thousand_ids(gate: &Redis, clock: &ManualClock) {
@@ -47,13 +47,13 @@ async fn two_thousand_ids(gate: &Redis, clock: &ManualClock) {
 #[tokio::test]
 async fn two_thousand_ids_of_one_subject_are_recognised() {
     let (redis, clock) = (server(), ManualClock::new());
-    two_thousand_ids(&told(Options::single(redis.url()), &clock).await, &clock).await;
+    two_thousand_ids(&open_at(Options::single(redis.url()), &clock).await, &clock).await;
 }
 
 #[tokio::test]
 async fn two_thousand_ids_of_one_subject_are_recognised_on_a_cluster() {
     let (cluster, clock) = (RedisCluster::start().unwrap(), ManualClock::new());
-    two_thousand_ids(&told(Options::cluster(cluster.urls()), &clock).await, &clock).await;
+    two_thousand_ids(&open_at(Options::cluster(cluster.urls()), &clock).await, &clock).await;
 }
 
 /// On a cluster ids are fields of their entry. Those that expired go while others come, so that few are kept.
@@ -67,7 +67,7 @@ async fn expired_ids_leave_the_entry_on_a_cluster() {
 async fn expired_ids_leave(format: u8, asks: usize) {
     let (cluster, clock) = (RedisCluster::start().unwrap(), ManualClock::new());
     let options = Options::cluster(cluster.urls()).format(format).unwrap();
-    let gate = told(options.attempt_timeout(Span::from_millis(500)), &clock);
+    let gate = open_at(options.attempt_timeout(Span::from_millis(500)), &clock);
     let (gate, policy) = (gate.await, slow_bucket(50_000));
     let key = gate.key(&policy, "p");
     let fields = || -> u64 {
@@ -98,7 +98,7 @@ async fn expired_ids_leave(format: u8, asks: usize) {
 #[tokio::test]
 async fn an_id_outlives_its_entry() {
     let (redis, clock) = (server(), ManualClock::new());
-    let gate = told(Options::single(redis.url()), &clock).await;
+    let gate = open_at(Options::single(redis.url()), &clock).await;
     let policy = slow_bucket(100);
     let ask = Ask::new(&policy, "p").id("x");
     let first = admitted(gate.acquire(&ask).await.unwrap());
@@ -119,7 +119,7 @@ async fn an_id_outlives_its_entry() {
 #[tokio::test]
 async fn ids_of_subjects_with_braces_are_apart() {
     let (redis, clock) = (server(), ManualClock::new());
-    let gate = told(Options::single(redis.url()), &clock).await;
+    let gate = open_at(Options::single(redis.url()), &clock).await;
     let policy = slow_bucket(100);
     let pairs = [("a", "}b"), ("a}", "b"), ("a}}b", "b"), ("a", "}}bb"), ("1:{bucket/a", "}b")];
     for (subject, id) in pairs {

@@ -9,7 +9,7 @@ use tollgate::{
 };
 use tollgate_redis::Options;
 
-use crate::{admitted, connect, server, told, used};
+use crate::{admitted, connect, open_at, server, used};
 
 fn words(numbers: &[u64]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes().into_iter().take(7)).collect()
@@ -48,7 +48,7 @@ async fn store_version_3(url: &str, key: &str, policy: &Policy, at: u64) {
 async fn entries_of_the_version_before_are_read() {
     let redis = server();
     let clock = ManualClock::new();
-    let gate = told(Options::single(redis.url()), &clock).await;
+    let gate = open_at(Options::single(redis.url()), &clock).await;
     let limits = [
         Limit::new("bucket", "tokens", TokenBucket::per_second(10).burst(100)),
         Limit::new("window", "requests", RollingWindow::new(50, Span::from_mins(1))),
@@ -142,7 +142,7 @@ async fn entries_of_a_later_version_are_refused() {
 #[tokio::test]
 async fn an_entry_takes_no_more_bytes_than_documented() {
     let (redis, clock) = (server(), ManualClock::new());
-    let gate = told(Options::single(redis.url()), &clock).await;
+    let gate = open_at(Options::single(redis.url()), &clock).await;
     let policy = |rule: Rule| Policy::new("sizes", [Limit::new("only", "requests", rule)]).unwrap();
     let minute = Span::from_mins(1);
     let bucket = || policy(TokenBucket::per_minute(1_000).into());

@@ -27,7 +27,7 @@ async fn r000_12_an_ask_whose_reply_was_lost_is_charged_once() {
     assert_eq!((first.grant(), used(&gate, &policy, "p").await), (again.grant(), 2));
 }
 
-/// An ask without an id is never sent again: what became of it is not known, and the caller is told. A caller who asks
+/// An ask without an id is never sent again: its outcome is unknown, and the caller gets an error. A caller who asks
 /// again is charged twice, which is what the id is for.
 #[tokio::test]
 async fn an_ask_without_an_id_is_not_sent_again() {

@@ -37,7 +37,7 @@ fn server() -> servers::Redis {
 }
 
 /// A gate that decides at the time of `clock`.
-async fn told(options: Options, clock: &ManualClock) -> Redis {
+async fn open_at(options: Options, clock: &ManualClock) -> Redis {
     connect(options.test_clock(Arc::new(clock.clone()))).await
 }
 

@@ -7,7 +7,7 @@ use tollgate::{Ask, Clock, Costs, GateExt, Limit, Permit, Policy, Span, TokenBuc
 use tollgate_redis::Options;
 
 use crate::agreement::{Both, draws};
-use crate::{admitted, server, told, used};
+use crate::{admitted, open_at, server, used};
 
 fn bucket(capacity: u64, per_second: u64) -> Policy {
     let rule = TokenBucket::per_second(per_second).burst(capacity);
@@ -18,7 +18,7 @@ fn bucket(capacity: u64, per_second: u64) -> Policy {
 #[tokio::test]
 async fn slow_calls_are_refunded() {
     let (redis, clock) = (server(), ManualClock::new());
-    let gate = told(Options::single(redis.url()), &clock).await;
+    let gate = open_at(Options::single(redis.url()), &clock).await;
     let policy = bucket(100, 10);
     let ask = |subject: &'static str, cost| Ask::new(&policy, subject).cost("tokens", cost);
     admitted(gate.acquire(&ask("released", 80)).await.unwrap());
@@ -37,7 +37,7 @@ async fn slow_calls_are_refunded() {
 #[tokio::test]
 async fn what_time_gave_back_is_not_given_back_again() {
     let (redis, clock) = (server(), ManualClock::new());
-    let gate = told(Options::single(redis.url()), &clock).await;
+    let gate = open_at(Options::single(redis.url()), &clock).await;
     let (policy, take) = (bucket(10, 1), |policy| Ask::new(policy, "p").cost("tokens", 10));
     let first = admitted(gate.acquire(&take(&policy)).await.unwrap());
     clock.advance(Span::from_secs(10));
@@ -50,7 +50,7 @@ async fn what_time_gave_back_is_not_given_back_again() {
 #[tokio::test]
 async fn an_ask_without_refund_starts_no_record() {
     let (redis, clock) = (server(), ManualClock::new());
-    let gate = told(Options::single(redis.url()), &clock).await;
+    let gate = open_at(Options::single(redis.url()), &clock).await;
     let policy = bucket(100, 10);
     let key = gate.key(&policy, "p");
     let bytes =
@@ -66,7 +66,7 @@ async fn an_ask_without_refund_starts_no_record() {
     let refunded =
         admitted(gate.acquire(&Ask::new(&policy, "p").cost("tokens", 10)).await.unwrap());
     sizes.push(bytes());
-    // The record goes on until the bucket was empty, whoever asks.
+    // The record goes on until the bucket was empty, whichever client asks.
     admitted(gate.acquire(&plain).await.unwrap());
     sizes.push(bytes());
     assert_eq!(sizes, [76, 76, 90, 104]);

@@ -9,7 +9,7 @@ use tollgate_redis::{Options, Redis};
 
 use crate::agreement::{Both, draws};
 use crate::storage::calls;
-use crate::{admitted, connect, server, told, used};
+use crate::{admitted, connect, open_at, server, used};
 
 /// How many calls are on their way at once.
 const AT_ONCE: usize = 64;
@@ -95,7 +95,7 @@ async fn ten_thousand_in_flight_settle_exactly_in_random_order() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_bound_on_runs_is_an_error_at_acquire_and_never_loses_extra_cost() {
     let (redis, clock) = (server(), ManualClock::new());
-    let gate = Arc::new(told(Options::single(redis.url()), &clock).await);
+    let gate = Arc::new(open_at(Options::single(redis.url()), &clock).await);
     let policy = tokens(10_000_000);
     let count = 2 * SETTLED_RUNS_MAX_SHARED + 6;
     let permits = acquire_many(&gate, &policy, count, 10).await;

@@ -58,7 +58,7 @@ async fn every_decision_is_exactly_one_command() {
         }
     }
     assert_eq!((calls(&redis, "evalsha"), calls(&redis, "eval")), (decisions, 0));
-    // Where a subject stands is no decision, and a replica must not tell.
+    // A standing is no decision, and a replica must not answer it.
     assert_eq!(calls(&redis, "role"), standings);
     let stats = redis.command(&["info", "commandstats"]).unwrap();
     let inside = "evalsha role time get set hget hmget hset pexpireat info config|resetstat";

@@ -1,4 +1,4 @@
-//! TLS, with an authority that only those trust who were told to.
+//! TLS, with a private authority that only configured clients trust.
 
 use tollgate::ErrorKind;
 use tollgate_redis::{Options, Redis};

@@ -10,7 +10,7 @@ use tollgate::{Ask, Clock, GateExt, Limit, Policy, RollingWindow, Span};
 use tollgate_redis::Options;
 
 use crate::agreement::Both;
-use crate::{admitted, server, told, used};
+use crate::{admitted, open_at, server, used};
 
 fn rolling(limit: u64, window: Span) -> Policy {
     let rule = RollingWindow::new(limit, window);
@@ -21,7 +21,7 @@ fn rolling(limit: u64, window: Span) -> Policy {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_thousand_released_leave_nothing() {
     let (redis, clock) = (server(), ManualClock::new());
-    let gate = Arc::new(told(Options::single(redis.url()), &clock).await);
+    let gate = Arc::new(open_at(Options::single(redis.url()), &clock).await);
     let policy = rolling(20_000, Span::from_secs(10));
     let mut permits = Vec::new();
     for _ in 0..3_000 {
@@ -42,7 +42,7 @@ async fn evenly_spaced_demand_below_the_limit_is_never_refused() {
     let redis = server();
     for (percent, least) in [(95, 100), (100, 98)] {
         let clock = ManualClock::new();
-        let gate = told(Options::single(redis.url()), &clock).await;
+        let gate = open_at(Options::single(redis.url()), &clock).await;
         let (policy, subject) = (rolling(20_000, Span::from_secs(10)), format!("at-{percent}"));
         let asks = 20_000 * percent / 100 / COST;
         let (mut admitted, windows) = (0, 3);

@@ -39,7 +39,7 @@ async fn r004_9_a_denial_says_who_when_and_why() {
 
 /// What can never fit has no wait, and shadow mode writes down what it let through.
 #[tokio::test]
-async fn never_and_shadow_are_told_apart() {
+async fn never_and_shadow_are_distinguished() {
     let server = Server::start().await;
     let never = json!({ "policy": "gemini", "subject": "p7", "costs": { "tokens": 250_001 } });
     assert_eq!(server.post("/v1/acquire", &never.to_string()).await.status, 429);
@@ -90,7 +90,7 @@ async fn pages_follow_each_other_and_miss_nothing() {
 }
 
 #[tokio::test]
-async fn a_wrong_question_is_told_what_would_be_right() {
+async fn the_error_of_a_wrong_query_suggests_a_correction() {
     let server = Server::start().await;
     let rows = [
         (

@@ -65,7 +65,7 @@ async fn http2_answers_as_http1_does_many_at_once() {
 /// An answer that comes before the body was read leaves the stream open: a client that looks at the end of its stream
 /// first would not see what is wrong.
 #[tokio::test]
-async fn a_body_that_nobody_reads_is_taken_over_http2() {
+async fn an_unread_body_is_drained_over_http2() {
     let server = Server::start().await;
     let mut sender = http2(&server).await;
     let (chunks, arriving) = tokio::sync::mpsc::channel::<Result<Bytes, BoxError>>(1);
@@ -124,7 +124,7 @@ async fn a_slow_head_is_not_waited_for() {
 
 /// A head that is a little too large is answered with a document, in both versions.
 #[tokio::test]
-async fn a_head_that_is_too_large_is_told_its_bound() {
+async fn the_error_of_too_large_a_head_names_its_bound() {
     let server = Server::start().await;
     let detail = "the head of a request has at most 32768 bytes; send less";
     let field = "a".repeat(HEAD_BYTES_MAX);

@@ -163,14 +163,14 @@ impl Server {
     }
 }
 
-/// A server that was told to stop.
+/// A server that is shutting down.
 pub(crate) struct Stopping {
     pub(crate) address: SocketAddr,
     pub(crate) clock: ManualClock,
     pub(crate) done: JoinHandle<Drained>,
 }
 
-/// Waits until somebody waits on `clock` for at most `span`, and lets that pass.
+/// Waits until a timer of at most `span` is set on `clock`, and advances the clock past it.
 pub(crate) async fn pass(clock: &ManualClock, span: Span) {
     let at = clock.now() + span;
     while clock.next_alarm().is_none_or(|alarm| at < alarm) {

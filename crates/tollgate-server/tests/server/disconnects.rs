@@ -1,4 +1,4 @@
-//! Callers who leave: what they gave back is given back all the same, though nobody takes the answer.
+//! Clients that disconnect: a release or settle completes although no client reads the reply.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::shutdown::{Doors, Held};
 
 const ASK: &str = r#"{"policy": "jobs", "subject": "p7"}"#;
 
-/// How often everybody may go on before a server must have seen that its client left.
+/// How often the runtime may yield before a server must have seen that its client disconnected.
 const TURNS: usize = 1_000;
 
-/// A server whose only slot is taken, and whose gate keeps whoever comes.
+/// A server whose only slot is taken, and whose gate holds every ask.
 struct Taken {
     server: Server,
     gate: Arc<dyn Gate>,

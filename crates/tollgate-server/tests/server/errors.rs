@@ -42,7 +42,7 @@ async fn a_whole_number_may_have_a_fraction_of_zero() {
     }
 }
 
-/// A charge neither waits nor stands behind others.
+/// A charge neither waits nor queues.
 #[tokio::test]
 async fn a_charge_has_its_own_members() {
     let server = Server::start().await;

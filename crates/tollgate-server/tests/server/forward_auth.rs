@@ -24,7 +24,7 @@ pub(crate) async fn used(server: &Server, subject: &str) -> [u64; 2] {
 
 /// A refusal has what a client needs; nginx, which passes no 429 on, may have it as a 403.
 #[tokio::test]
-async fn a_proxy_is_told_whether_a_request_may_pass() {
+async fn a_proxy_learns_whether_a_request_may_pass() {
     let server = Server::start().await;
     let answer = ask_of(&server, TARGET, CALLER).await;
     assert_eq!((answer.status, &answer.json()["admitted"]), (200, &json!(true)));
@@ -43,7 +43,7 @@ async fn a_proxy_is_told_whether_a_request_may_pass() {
             (&json!("slots"), &json!(429))
         );
     }
-    // Whoever answers the request gives the slot back.
+    // The upstream releases the slot.
     server.post("/v1/release", &json!({ "permit": permit }).to_string()).await;
     assert_eq!(ask_of(&server, TARGET, CALLER).await.status, 200);
 }

@@ -160,7 +160,7 @@ async fn a_violation_closes_a_limit() {
     assert_eq!(gate.close_until(close(None)).await.unwrap_err().code(), Code::InvalidArgument);
 }
 
-/// Errors have a code for anybody and a kind for our own clients.
+/// Errors have a code for any client and a kind for our own.
 #[tokio::test]
 async fn errors_have_a_code_and_a_kind() {
     let server = Server::start().await;
@@ -205,7 +205,7 @@ async fn a_deadline_ends_a_call_that_waits() {
     }
     server.clock.advance(Span::from_millis(500));
     assert_eq!(call.await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
-    // Nobody waits any more, so the slot goes to the next who asks once it is free.
+    // The queue is empty, so the next ask gets the slot once it is free.
     server.clock.advance(Span::from_millis(59_500));
     admitted(&mut server.gate(), ask("jobs", &[])).await;
 }
@@ -225,7 +225,7 @@ impl HttpBody for Never {
     }
 }
 
-/// A slow client holds its call for a bounded time, and nobody else up.
+/// A slow client holds its call for a bounded time and delays no other client.
 #[tokio::test]
 async fn a_message_that_never_arrives_ends_its_call() {
     let server = Server::start().await;
@@ -274,7 +274,7 @@ async fn what_is_too_large_or_unknown_is_refused() {
     let service = "nobody".to_owned();
     let status = health.check(HealthCheckRequest { service }).await.unwrap_err();
     assert_eq!(status.code(), Code::NotFound);
-    // A client of HTTP/1.1 is told so, as far as HTTP/2 can, and the server goes on.
+    // A client of HTTP/1.1 gets an HTTP/2 error, and the server goes on.
     let mut stream = TcpStream::connect(server.grpc).await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();

@@ -1,4 +1,4 @@
-//! Keys over gRPC: each method with each scope, and what a missing, wrong or expired key is told.
+//! Keys over gRPC: each method with each scope, and the errors for a missing, wrong or expired key.
 
 use std::collections::BTreeSet;
 
@@ -171,7 +171,7 @@ async fn without_a_right_key_nothing_but_health_is_answered() {
     }
     let health = call(&server, "grpc.health.v1.Health/Check", None).await;
     assert_eq!(health.code(), Code::Ok, "{health:?}");
-    // What there is not is for nobody to find out who has no key.
+    // Without a key, a missing method is not distinguishable from an existing one.
     let nothing = |key| call(&server, "nobody.Here/Call", key);
     assert_eq!(nothing(None).await.code(), Code::Unauthenticated);
     assert_eq!(nothing(Some("Bearer change")).await.code(), Code::Unimplemented);
@@ -182,7 +182,7 @@ async fn a_key_ends_when_it_expires() {
     let server = guarded().await;
     let ask = async || call(&server, "tollgate.v1.Gate/Acquire", Some("Bearer brief")).await;
     server.clock.advance(Span::from_millis(59_999));
-    // It is let in, and then told that its message names no policy.
+    // It is authorized, and then fails because its message names no policy.
     assert_eq!(ask().await.code(), Code::NotFound);
     server.clock.advance(Span::from_millis(1));
     let status = ask().await;

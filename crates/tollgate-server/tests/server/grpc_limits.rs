@@ -1,4 +1,4 @@
-//! Clients of gRPC that are slow, half there, too many or wrong: each costs a bounded amount, and nobody else anything.
+//! Clients of gRPC that are slow, half there, too many or wrong: each costs a bounded amount and delays no other client.
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
@@ -57,7 +57,7 @@ async fn malformed_messages_have_a_status_and_the_connection_goes_on() {
         ("nothing", Vec::new()),
         ("half a head", vec![0, 0]),
         ("less than it says", message(0, 100, b"abc")),
-        ("compressed, though nobody said how", message(1, 3, b"abc")),
+        ("compressed, without an encoding", message(1, 3, b"abc")),
         ("no message of this kind", message(0, 3, b"\xff\xff\xff")),
         ("more than is taken", message(0, u32::MAX, b"")),
     ];
@@ -95,7 +95,7 @@ async fn malformed_frames_end_their_connection_and_no_other() {
     }
 }
 
-/// Whoever connects and does not begin, or stops in the middle of its first words, is cut; who began is not.
+/// A connection without a complete preface is closed at the deadline; one with a preface is not.
 #[tokio::test]
 async fn connections_that_never_begin_are_cut() {
     let server = Server::start().await;
@@ -112,7 +112,7 @@ async fn connections_that_never_begin_are_cut() {
     }
 }
 
-/// A client that opens more calls at once than it was told is refused those, and only those.
+/// Calls beyond the advertised limit of concurrent streams are refused, and only those.
 #[tokio::test]
 async fn a_connection_has_so_many_calls_at_once() {
     let server = Server::start().await;
@@ -132,13 +132,13 @@ async fn a_connection_has_so_many_calls_at_once() {
     }
     bytes.extend(frame(PING, 0, 0, b"are you?"));
     stream.write_all(&bytes).await.unwrap();
-    let (mut told, mut refused) = (None, 0);
+    let (mut advertised, mut refused) = (None, 0);
     loop {
         let (kind, flags, payload) = read_frame(&mut stream).await;
         match kind {
             SETTINGS => {
                 let most = payload.chunks(6).find(|setting| setting[..2] == [0, 3]);
-                told = told.or(most.map(|most| most[2..].to_vec()));
+                advertised = advertised.or(most.map(|most| most[2..].to_vec()));
             }
             RST_STREAM => {
                 assert_eq!(payload, REFUSED_STREAM.to_be_bytes());
@@ -148,7 +148,7 @@ async fn a_connection_has_so_many_calls_at_once() {
             _ => {}
         }
     }
-    assert_eq!(told.unwrap(), CALLS_MAX.to_be_bytes());
+    assert_eq!(advertised.unwrap(), CALLS_MAX.to_be_bytes());
     assert_eq!(refused, 44);
     assert_eq!(call(&mut connect(&server).await, &[], &ask()).await.unwrap(), "0");
 }

@@ -32,7 +32,7 @@ async fn health_is_checked() {
     assert_eq!(check.status(), ServingStatus::Serving);
 }
 
-/// Why a server is not ready is told to a key that may inspect everything, and to nobody where there are no keys.
+/// Only a key that may inspect everything sees why a server is not ready; without keys, no caller does.
 #[tokio::test]
 async fn strangers_learn_only_that_the_server_is_not_ready() {
     let hidden = json!({
@@ -63,10 +63,10 @@ async fn strangers_learn_only_that_the_server_is_not_ready() {
             let answer = guarded.send_as(who, "GET", "/readyz", "").await;
             assert_eq!(answer.json(), hidden, "{who}");
         }
-        let told = guarded.send_as("Bearer see", "GET", "/readyz", "").await;
-        assert_eq!(told.status, 503);
-        assert_eq!(told.json()["detail"], "10.1.2.3:6379 is a teapot");
-        assert_eq!(told.json()["kind"], kind_name(kind));
+        let reply = guarded.send_as("Bearer see", "GET", "/readyz", "").await;
+        assert_eq!(reply.status, 503);
+        assert_eq!(reply.json()["detail"], "10.1.2.3:6379 is a teapot");
+        assert_eq!(reply.json()["kind"], kind_name(kind));
         let counted = guarded.send_as("Bearer see", "GET", "/v1/audit", "").await.json();
         assert_eq!(counted["records"], json!([]), "a probe is no failed authentication");
     }
@@ -80,7 +80,7 @@ async fn health_is_watched() {
     let server = Server::around(|gate| Arc::new(Held { gate, doors: Arc::clone(&doors) })).await;
     let mut watched =
         health(&server).watch(HealthCheckRequest::default()).await.unwrap().into_inner();
-    let mut heard = async || watched.message().await.unwrap().map(|told| told.status());
+    let mut heard = async || watched.message().await.unwrap().map(|reply| reply.status());
     doors.open.add_permits(1);
     assert_eq!(heard().await, Some(ServingStatus::Serving));
     pass(&server.clock, HEALTH_EVERY).await;

@@ -21,7 +21,7 @@ const MINUTE: Option<[&str; 2]> = Some(["2026-11-15T05:46:00Z", "1m"]);
 const SLOT_END: Option<[&str; 2]> = Some(["2026-11-15T05:46:00.9375Z", "1m 1s"]);
 const NIGHT: Option<[&str; 2]> = Some(["2026-11-15T08:00:00Z", "2h 15m"]);
 
-/// R000.1: an ask within the limits is admitted at once, `remaining` is exact, and every limit says where it stands in
+/// R000.1: an ask within the limits is admitted at once, `remaining` is exact, and every limit has its standing in
 /// the body and in the fields.
 #[tokio::test]
 async fn r000_1_an_admitted_ask_says_where_every_limit_stands() {
@@ -127,7 +127,7 @@ async fn what_never_fits_is_refused_without_a_time() {
 }
 
 /// The old fields have room for one limit: the one with the least left, or the one that binds. They are there only if
-/// somebody wants them.
+/// a caller wants them.
 #[tokio::test]
 async fn the_old_fields_are_there_if_they_are_wanted() {
     let triple = |answer: &crate::client::Answer| {

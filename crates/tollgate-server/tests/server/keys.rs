@@ -65,7 +65,7 @@ async fn a_key_allows_its_scope_and_nothing_else() {
             let who = format!("Bearer {key}");
             let answer = server.send_as(&who, method, path, body).await;
             if scope == needs {
-                // This server has no page of metrics, which only who may look at it is told.
+                // This server has no metrics page; only a key that may inspect sees that.
                 assert!(matches!(answer.status, 200 | 400 | 404), "{path}: {}", answer.text);
                 continue;
             }
@@ -108,7 +108,7 @@ async fn without_a_right_key_nothing_but_the_probes_is_answered() {
     assert_eq!(standing.json()["limits"][0]["used"], 0);
 }
 
-/// A browser asks for a password, which is the key. It would also send it for a page of somebody else, so it only looks.
+/// A browser asks for a password, which is the key. It also sends it for pages of other origins, so the password only allows reading.
 #[tokio::test]
 async fn a_browser_may_look_with_the_key_as_its_password() {
     let server = guarded().await;

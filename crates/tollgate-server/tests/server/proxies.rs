@@ -91,7 +91,7 @@ async fn nginx_sends_its_key() {
 
 /// Without a store nginx answers 500, or lets requests pass if the lines in the comment say so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_store_nginx_does_as_it_is_told() {
+async fn without_a_store_nginx_follows_its_configuration() {
     let broken = Broken(Error::new(ErrorKind::Unavailable, "the store is away"));
     let server = Server::around(|_| Arc::new(broken)).await;
     let service = upstream().await.0.port();

@@ -143,7 +143,7 @@ async fn cl_throttle_refuses_what_makes_no_sense_and_changes_nothing() {
 
 /// A key that is seen among the limited ones cannot be looked up by the name of a policy, and the error says how it can.
 #[tokio::test]
-async fn who_looks_a_key_of_cl_throttle_up_is_told_how() {
+async fn a_lookup_of_a_cl_throttle_key_names_the_right_command() {
     let server = Server::start().await;
     let answer = server.get("/v1/standing?policy=cl.throttle&subject=k").await;
     assert_eq!(answer.status, 404);
@@ -354,12 +354,12 @@ async fn a_stranger_is_closed_soon() {
     assert!(line.closes().await);
 }
 
-/// Whoever fills one protocol with connections leaves room in the others, and those that do not fit wait for one to end.
+/// A protocol at its connection limit leaves room in the others; further connections wait for one to end.
 #[tokio::test]
 async fn one_protocol_cannot_shut_out_the_others() {
     let server = Server::with_room(8).await;
     let mut lines = Vec::new();
-    // One place is kept for each of three protocols; the other five are for whoever comes.
+    // One place is kept for each of three protocols; the other five are shared.
     for _ in 0..6 {
         let mut line = Line::to(&server).await;
         line.says("PING\r\n", "+PONG\r\n").await;
@@ -375,7 +375,7 @@ async fn one_protocol_cannot_shut_out_the_others() {
     waiting.expect("+PONG\r\n").await;
 }
 
-/// Who sends and sends and never takes an answer is cut, and holds nobody else up meanwhile.
+/// A client that sends without reading replies is disconnected, and delays no other client.
 #[tokio::test]
 async fn a_client_that_takes_no_answers_is_cut() {
     let server = Server::start().await;

@@ -52,7 +52,7 @@ async fn alarm_at(server: &Server, at: Timestamp) {
     }
 }
 
-/// Whoever begins a request has so long to finish it, and a byte now and then does not put that off.
+/// A request has a read deadline from its first byte; further bytes do not extend it.
 #[tokio::test]
 async fn a_request_that_is_not_finished_in_time_ends_the_connection() {
     let server = Server::start().await;
@@ -62,7 +62,7 @@ async fn a_request_that_is_not_finished_in_time_ends_the_connection() {
     alarm_at(&server, START + HEAD_WAIT_MAX).await;
     server.clock.set(START + HEAD_WAIT_MAX - Span::from_secs(1));
     line.send("N").await;
-    // Whoever comes after the byte is answered, so it has been read.
+    // A later connection is answered, so the byte has been read.
     Line::to(&server).await.says("PING\r\n", "+PONG\r\n").await;
     server.clock.set(START + HEAD_WAIT_MAX);
     assert!(line.closes().await);

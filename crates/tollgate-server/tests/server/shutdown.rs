@@ -89,7 +89,7 @@ impl Default for Doors {
     }
 }
 
-/// A gate that lets nobody in until its doors open.
+/// A gate that answers no ask until it is opened.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) gate: Arc<dyn Gate>,

@@ -152,7 +152,7 @@ async fn clients_without_the_right_certificate_are_turned_away() {
     for me in [None, Some(&others)] {
         assert!(ping(&server, &issued.connector(me, "")).await.is_err());
     }
-    // Whoever trusts another authority does not talk to this server.
+    // A client that trusts another authority fails the handshake.
     assert!(ping(&server, &others.connector(Some(&clients), "")).await.is_err());
     // Nor is anything answered in the clear.
     let mut plain = TcpStream::connect(server.address).await.unwrap();
@@ -321,7 +321,7 @@ async fn a_revoked_client_that_waits_is_cut() {
     let watching = tokio::spawn(async move { while let Some(Ok(_)) = watched.frame().await {} });
     std::fs::write(authority, others.authority.pem()).unwrap();
     tls.reload().unwrap();
-    // The client is told to make no more calls, and the one that it made goes on.
+    // The client receives GOAWAY, and its open call goes on.
     while call(&mut sender, "Check").await.is_ok() {
         tokio::task::yield_now().await;
     }

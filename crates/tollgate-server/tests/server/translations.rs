@@ -151,7 +151,7 @@ async fn a_bound_key_reaches_its_own_jobs() {
         assert_eq!((taken.status, &taken.json()["kind"]), (409, &json!("conflict")));
     }
     let own = server.send_as(alice, "GET", &format!("{PATH}/book"), "").await;
-    assert_eq!(own.json()["state"], COMPLETED, "nobody cancelled it");
+    assert_eq!(own.json()["state"], COMPLETED, "it was not cancelled");
 }
 
 #[tokio::test]

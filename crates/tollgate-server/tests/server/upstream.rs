@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-/// How many requests an upstream remembers that nobody looks at.
+/// How many unread requests an upstream keeps.
 const SEEN_MAX: usize = 100;
 
 /// Answers `hi` to whatever comes, and shows the heads of the requests.

@@ -10,9 +10,9 @@ use tollgate_server::MetricsPage;
 use crate::client::{START, Server};
 
 #[derive(Debug, Default)]
-struct Told(Mutex<Vec<Incident>>);
+struct Incidents(Mutex<Vec<Incident>>);
 
-impl Observer for Told {
+impl Observer for Incidents {
     fn observe(&self, event: &Event<'_>) {
         if let Event::Violated { incident, .. } = event {
             self.0.lock().unwrap().push((*incident).clone());
@@ -22,8 +22,8 @@ impl Observer for Told {
 
 #[tokio::test]
 async fn r000_14_a_violation_closes_the_limit_and_tells_the_observer() {
-    let (recorder, told) = (Arc::new(Recorder::new()), Arc::new(Told::default()));
-    let (watching, telling) = (Arc::clone(&recorder), Arc::clone(&told));
+    let (recorder, incidents) = (Arc::new(Recorder::new()), Arc::new(Incidents::default()));
+    let (watching, telling) = (Arc::clone(&recorder), Arc::clone(&incidents));
     let server = Server::with(
         |gate, clock| Arc::new(Observed::new(gate, Arc::clone(&recorder) as _, clock)),
         |app| app.incidents(watching, telling),
@@ -38,7 +38,7 @@ async fn r000_14_a_violation_closes_the_limit_and_tells_the_observer() {
     let incident: Incident = serde_json::from_value(answer.json()).unwrap();
     assert_eq!((incident.closed, incident.in_flight, incident.acquisitions.len()), (true, 1, 1));
     assert_eq!(incident.until.since(START).as_secs_ceil(), 90);
-    assert_eq!(*told.0.lock().unwrap(), [incident]);
+    assert_eq!(*incidents.0.lock().unwrap(), [incident]);
     let denied = server.post("/v1/acquire", &ask.to_string()).await;
     assert_eq!((denied.status, denied.field("retry-after")), (429, Some("90")));
     let audit = server.get("/v1/audit?subject=p7&outcome=violated").await.json();
@@ -88,7 +88,7 @@ async fn a_violation_without_a_limit_closes_the_likeliest() {
 }
 
 #[tokio::test]
-async fn the_page_of_metrics_is_there_if_somebody_makes_it() {
+async fn the_metrics_page_exists_if_one_is_configured() {
     let page = || MetricsPage { media_type: "text/plain", text: "up 1\n".to_owned() };
     let server = Server::with(|gate, _| gate, move |app| app.metrics(page)).await;
     let answer = server.get("/metrics").await;

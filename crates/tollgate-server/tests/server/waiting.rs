@@ -53,7 +53,7 @@ async fn an_ask_stops_waiting_when_its_client_leaves() {
     assert_eq!(server.post("/v1/acquire", ASK).await.field("retry-after"), Some("2"));
     waiting.abort();
     nobody_waits(&server).await;
-    // The slot that is given back is there for whoever comes next, on the same connection too.
+    // The released slot is free for the next ask, on the same connection too.
     server.post("/v1/release", &json!({ "permit": permit }).to_string()).await;
     assert_eq!(post(&mut sender, ASK).await.0, 200);
 }
@@ -75,7 +75,7 @@ async fn an_ask_over_resp_stops_waiting_when_its_client_leaves() {
     assert_eq!(server.post("/v1/acquire", ASK).await.status, 200);
 }
 
-/// Whoever waits holds up nothing that was answered before.
+/// A waiting ask does not delay earlier replies.
 #[tokio::test]
 async fn what_was_asked_before_an_ask_that_waits_is_answered_before_it() {
     let server = Server::start().await;
@@ -125,9 +125,9 @@ async fn a_patient_ask_is_admitted_when_there_is_room() {
     assert_eq!((answer.status, &answer.json()["admitted"]), (200, &json!(true)));
 }
 
-/// A slot that is released goes to whoever waits for it, at once; an ask that does not wait does not overtake.
+/// A released slot goes to the first waiting ask at once; an ask that does not wait does not overtake it.
 #[tokio::test]
-async fn a_released_slot_goes_to_whoever_waits() {
+async fn a_released_slot_goes_to_the_first_waiting_ask() {
     let server = Server::start().await;
     let permit = server.permit(ASK).await;
     let waiting = waiting(&server).await;
@@ -147,7 +147,7 @@ async fn an_ask_that_would_wait_too_long_is_refused_at_once() {
     assert_eq!((answer.status, answer.field("retry-after")), (429, Some("60")));
 }
 
-/// Whoever waits when the server stops gets the answer that holds then.
+/// A shutdown answers every waiting ask with the decision at that time.
 #[tokio::test]
 async fn a_waiting_ask_is_answered_when_the_server_stops() {
     let server = Server::start().await;

@@ -1,7 +1,7 @@
 //! Detection of clock steps: a wall clock is trusted only while it agrees with the boot-time clock.
 //!
 //! The boot-time clock counts suspended time and cannot be set. When the wall clock moves by more than a tolerance
-//! differently, somebody set it, and which of the two readings is right cannot be told from the readings alone. A
+//! differently, it was set, and the readings alone do not show which of the two is right. A
 //! [`StepDetector`] is pure: each store feeds it readings and decides what counts as evidence for the new time.
 
 use std::fmt;

@@ -6,7 +6,7 @@ use tollgate_testkit::servers::{DynamoDb, Postgres, Redis, RedisCluster, eventua
 
 use super::Assembled;
 
-/// What everybody sees while the store refuses the broker; and that it goes on by itself once it does not.
+/// Health, log and replies while the store rejects the broker's credentials, and the automatic recovery.
 pub(super) fn refused(
     assembled: Assembled,
     break_it: impl FnOnce(),
@@ -16,15 +16,15 @@ pub(super) fn refused(
     assert_eq!(assembled.ask("closed", "alice").0, 200);
     break_it();
     let mut last = Value::Null;
-    let told = || {
+    let reported = || {
         let (status, body) = assembled.ask("closed", "alice");
         assert!([200, 503].contains(&status), "{body}");
         last = body;
         (status == 503 && last["kind"] == "misconfigured").then_some(())
     };
-    let told = eventually(told);
+    let reported = eventually(reported);
     let body = last;
-    assert!(told.is_some(), "the operator is not told: {body}");
+    assert!(reported.is_some(), "the health does not report it: {body}");
     let detail = body["detail"].as_str().expect("a text");
     assert!(detail.contains("the broker's log") && !detail.contains("127.0.0.1"), "{detail}");
     let (status, answer) = assembled.ask("open", "alice");

@@ -34,7 +34,7 @@ fn readiness_fails_before_the_port_closes() {
     let ask = json!({ "policy": "api", "subject": "alice" });
     assert_eq!(post(&broker.url, "/v1/acquire", "", &ask.to_string()).0, 200);
     assert!(get(&broker.url, "/healthz").starts_with("HTTP/1.1 200"));
-    // Told twice, it does not wait for the delay.
+    // A second signal skips the delay.
     assert_eq!(broker.end("-TERM").0, Some(0));
 }
 

@@ -113,7 +113,7 @@ impl SmallDisk {
     }
 }
 
-/// While the disk stays full, the broker is not ready and nobody is denied for charges that were never written.
+/// While the disk stays full, the broker is not ready, and no ask is denied for charges that were never written.
 #[test]
 fn a_disk_that_stays_full_keeps_the_broker_unready() {
     let disk = SmallDisk::start();

@@ -115,7 +115,7 @@ fn a_foreign_authority_is_refused_over_grpc() {
     }
 }
 
-/// What is charged is answered; what cannot be told from a client that left is not charged.
+/// A charged ask is answered; one that cannot be distinguished from a disconnect is not charged.
 #[test]
 fn a_client_that_half_closes_is_answered() {
     let folder = folder("");

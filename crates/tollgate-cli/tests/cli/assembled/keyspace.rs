@@ -126,7 +126,7 @@ fn a_data_folder_stays_bounded_over_restarts() {
     assert!(detail.as_str().expect("text").contains("keys_max"), "{detail}");
 }
 
-/// Whoever has an address of IPv6 has 2^64 of them.
+/// A client with one IPv6 address usually has 2^64 of them.
 #[test]
 fn addresses_of_one_network_are_one_subject() {
     let broker = Broker::start(&Folder::with(&format!("[store]\nkind = \"memory\"\n{API}")), "");

@@ -7,7 +7,7 @@ use super::{Assembled, lines, only};
 /// How long the row is locked, in seconds.
 const LOCKED: u32 = 5;
 
-/// Its callers are told that it is contended; every other subject is served by the store, and every limit holds.
+/// Its asks fail as contended; every other subject is served by the store, and every limit holds.
 #[test]
 fn a_locked_row_is_the_trouble_of_its_subject_alone() {
     let postgres = Postgres::start().expect("a server");

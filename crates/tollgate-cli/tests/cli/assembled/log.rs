@@ -63,7 +63,7 @@ fn a_full_log_changes_nothing() {
     serves_without_a_log(full.into());
 }
 
-/// Nothing waits for a reader that stopped reading; when it reads again, it is told what it missed.
+/// Nothing waits for a reader that stopped reading; when it reads again, a line counts what it missed.
 #[test]
 fn a_stalled_log_drops_lines_and_counts_them() {
     let folder = Folder::with(CONFIG);

@@ -71,7 +71,7 @@ fn readiness_asks_the_store_once_a_second() {
     });
 }
 
-/// Checks the health as often as it is told, and prints the answers.
+/// Checks the health a given number of times, and prints the answers.
 const CHECK: &str = r"
 import json, sys
 import grpc
@@ -116,7 +116,7 @@ fn readiness_tells_strangers_ready_or_not_and_nothing_else() {
     }
 }
 
-/// Opens as many Watch streams as it is told on each of two connections, and counts how they are answered.
+/// Opens a given number of Watch streams on each of two connections, and counts the answers.
 const WATCH: &str = r"
 import collections, json, sys
 import grpc

@@ -10,7 +10,7 @@ use crate::strategies::Caller;
 
 /// A Redis that was flushed is noticed by every broker, and permits from before are still accepted.
 #[test]
-fn a_flushed_redis_is_told_and_permits_survive() {
+fn a_flushed_redis_is_logged_and_permits_survive() {
     let redis = Redis::start().expect("a server");
     let folder = closed(&format!("url = \"{}\"", redis.url()));
     let mut brokers = [Broker::start(&folder, ""), Broker::start(&folder, "")];
@@ -53,7 +53,7 @@ fn brokers_adopt_the_key_of_a_flushed_redis() {
     assert_eq!(folder.run(&format!("release {before}")).code, 2);
 }
 
-/// Settings under which limits do not hold are told when a broker starts.
+/// A broker warns at the start of settings under which limits do not hold.
 #[test]
 fn a_broker_warns_of_settings_under_which_limits_do_not_hold() {
     let redis = Redis::start_with(Append::Never, "--maxmemory-policy allkeys-lru").expect("one");

@@ -1,4 +1,4 @@
-//! A store that stands still for a few seconds.
+//! A store that stalls for a few seconds.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tollgate_testkit::servers::{Redis, eventually};
 
 use super::{Assembled, lines, only};
 
-/// How long the server stands still: longer than it takes to give up on it.
+/// How long the server stalls: longer than the timeout.
 const STALL: Duration = Duration::from_secs(4);
 
 /// How soon after its end the store is asked again.
@@ -42,7 +42,7 @@ fn a_short_stall_is_over_soon_and_the_log_stays_short() {
     assert!(lines(&log, "ERROR") <= 4, "{failed} failures: {log}");
 }
 
-#[expect(clippy::disallowed_methods, reason = "a real server stands still in real time")]
+#[expect(clippy::disallowed_methods, reason = "a real server stalls in real time")]
 fn stall() {
     std::thread::sleep(STALL);
 }

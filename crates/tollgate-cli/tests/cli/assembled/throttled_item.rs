@@ -14,13 +14,13 @@ const LATE: Duration = Duration::from_secs(10);
 const HOT_KEY: &str = "open/hot";
 
 fn start(dynamodb: &DynamoDb) -> Assembled {
-    // On a busy machine everybody is slow, which is not what this is about.
+    // On a busy machine every call is slow, which this test does not cover.
     let store = format!("{}attempt_timeout = \"2s\"\n", dynamodb.snippet());
     assert_eq!(Assembled::folder(&store).run("dynamodb create-table").code, 0);
     Assembled::start(&store)
 }
 
-/// The subject of the item is told that it is contended, with `Retry-After`; every other one is served.
+/// Asks of the item's subject fail as contended, with `Retry-After`; every other subject is served.
 #[test]
 fn a_throttled_item_is_the_trouble_of_its_subject_alone() {
     let dynamodb = DynamoDb::start().expect("a server");
@@ -32,7 +32,7 @@ fn a_throttled_item_is_the_trouble_of_its_subject_alone() {
         for subject in ["one", "two"] {
             assembled.admits_five(subject);
             assert_eq!(assembled.ready().0, 200);
-            // Long enough for callers of the item to have been told.
+            // Long enough for asks of the item to have failed.
             assembled.is_contended();
         }
     });
@@ -45,7 +45,7 @@ fn a_throttled_item_is_the_trouble_of_its_subject_alone() {
     assert_eq!(lines(&log, "ERROR"), 0, "{log}");
 }
 
-/// An item that has too many callers answers late; nobody else notices, and no limit opens.
+/// A throttled item answers late; no other subject is affected, and no limit opens.
 #[test]
 fn a_late_item_is_the_trouble_of_its_subject_alone() {
     let dynamodb = DynamoDb::start().expect("a server");

@@ -22,7 +22,7 @@ fn pair(keys: &str, key: &str, protocol: &str) -> (Folder, Broker, Assembled) {
     (behind, upstream, front)
 }
 
-/// A key that is no longer there is for the operator of the broker that has it, and its callers are told nothing of it.
+/// A revoked key is reported to the operator of the broker that uses it, not to its callers.
 #[test]
 fn a_key_that_another_broker_refuses_is_for_the_operator() {
     let scopes = "--scope acquire --scope inspect --scope administer";
@@ -49,9 +49,9 @@ fn a_key_that_another_broker_refuses_is_for_the_operator() {
     }
 }
 
-/// A call that the key does not allow fails alone: whoever makes it cannot cut the others off, nor open their limits.
+/// A call that the key does not allow fails alone: it neither cuts the others off nor opens their limits.
 #[test]
-fn what_the_key_at_another_broker_does_not_allow_cuts_nobody_off() {
+fn a_call_that_the_upstream_key_forbids_fails_alone() {
     let (key, table) = new_key("front", "--scope acquire --scope inspect");
     for protocol in ["grpc", "http", "resp"] {
         let (_behind, _upstream, front) = pair(&table, &key, protocol);

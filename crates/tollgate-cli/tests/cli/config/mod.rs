@@ -8,7 +8,7 @@ use crate::folder::Folder;
 const RPM: &str =
     r#"{ name = "rpm", unit = "requests", rule = "rolling-window", limit = 5, window = "1m" }"#;
 
-/// A file with one policy, whose limit stands on line 4.
+/// A file with one policy, whose limit is on line 4.
 fn with_limit(limit: &str) -> String {
     format!("[[policy]]\nname = \"api\"\nlimits = [\n  {limit},\n]\n")
 }

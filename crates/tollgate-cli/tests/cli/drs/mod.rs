@@ -216,7 +216,7 @@ fn r001_10_calls_of_a_command_are_published_as_configured() {
     let published = std::thread::spawn(move || {
         let mut all = String::new();
         while !all.contains("DescribeSourceServers") {
-            let (stream, _) = collector.accept().expect("somebody publishes");
+            let (stream, _) = collector.accept().expect("a client publishes");
             all += &one_request(stream);
         }
         all

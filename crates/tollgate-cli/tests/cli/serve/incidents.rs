@@ -6,7 +6,7 @@ use crate::running::Broker;
 
 /// A broker that could not write an incident down says so before there is one, and once.
 #[test]
-fn an_incident_file_that_cannot_be_written_is_told_at_the_start() {
+fn an_unwritable_incident_file_is_logged_at_the_start() {
     for place in ["none/incidents.jsonl", "."] {
         let config = format!("[telemetry]\nincident_file = \"{place}\"\n\n{API}");
         let folder = Folder::with(&config);

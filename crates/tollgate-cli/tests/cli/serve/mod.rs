@@ -94,7 +94,7 @@ fn every_call_goes_through_a_broker_and_the_state_stays() {
 }
 
 /// Two writers on one folder could each admit the limit, so a command asks the broker that holds it, and a second broker is
-/// told whom to ask instead.
+/// names the broker to ask instead.
 #[test]
 fn a_command_asks_the_broker_that_holds_its_folder() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! The lines to try that the broker prints: each works as it stands.
+//! The commands that the broker prints to try: each works unchanged.
 
 use std::process::Command;
 

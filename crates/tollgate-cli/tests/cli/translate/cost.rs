@@ -54,7 +54,7 @@ fn r003_3_a_job_that_costs_twice_the_plan_is_paused_with_the_command_that_goes_o
     assert_eq!(world.read("book.fr.txt"), expected(&text, Layout::Translation));
 }
 
-/// R003.3: somebody at a terminal is asked, and the same command goes on, or ends.
+/// R003.3: at a terminal the command asks for confirmation, and goes on or ends.
 #[test]
 fn r003_3_a_job_that_costs_twice_the_plan_asks_at_a_terminal() {
     for (answer, code) in [("y\n", 0), ("n\n", 1)] {
@@ -68,17 +68,17 @@ fn r003_3_a_job_that_costs_twice_the_plan_asks_at_a_terminal() {
         command.stdin(Stdio::from(terminal.expect("it opens")));
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.expect("the binary starts");
-        let mut told = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut output = BufReader::new(child.stderr.take().expect("it is piped"));
         let (mut shown, mut byte) = (String::new(), [0]);
         while !shown.contains("? [y/N] ") {
-            told.read_exact(&mut byte).unwrap_or_else(|error| panic!("{error}: {shown}"));
+            output.read_exact(&mut byte).unwrap_or_else(|error| panic!("{error}: {shown}"));
             shown.push(char::from(byte[0]));
         }
         assert!(shown.contains(" was planned. Continue up to $0.0"), "{shown}");
         let calls = world.fake.tally().calls;
         File::from(master).write_all(answer.as_bytes()).expect("it is read");
         let mut rest = Vec::new();
-        told.read_to_end(&mut rest).expect("it ends");
+        output.read_to_end(&mut rest).expect("it ends");
         let ran: Ran = child.wait_with_output().expect("it ends").into();
         assert_eq!(ran.code, code, "{answer}: {}", ran.out);
         if code == 0 {

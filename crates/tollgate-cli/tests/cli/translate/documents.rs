@@ -224,7 +224,7 @@ fn the_walk_on_the_page_has_the_policies_that_it_needs() {
     }
 }
 
-/// Whoever mixes up --from and --to hears of it before anything is paid.
+/// Swapped --from and --to are an error before anything is paid.
 #[test]
 fn a_document_in_the_target_language_is_warned_of_before_it_is_paid() {
     let world = World::new(Settings::default());

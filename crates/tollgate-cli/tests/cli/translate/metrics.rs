@@ -23,7 +23,7 @@ impl Worker {
         let mut err = BufReader::new(child.stderr.take().expect("it is piped"));
         let mut line = String::new();
         err.read_line(&mut line).expect("it says where the page is");
-        // Nobody reads the rest, which must not stop it.
+        // The rest is not read, which must not stop it.
         std::thread::spawn(move || err.read_to_string(&mut String::new()));
         let (_, url) = line.trim().split_once("metrics at ").expect("the address");
         let url = url.strip_suffix("/metrics").expect("the path of the broker").to_owned();

@@ -115,10 +115,10 @@ impl World {
     }
 }
 
-/// How long a provider that is held takes, by a clock that stands.
+/// How long a provider that is held takes, by a manual clock.
 const HOLD: Span = Span::from_secs(1);
 
-/// The clock of a provider that answers nobody, and how it is to answer.
+/// The clock of a provider that answers no call, and how it is to answer.
 pub(crate) struct Held {
     clock: ManualClock,
     settings: Settings,

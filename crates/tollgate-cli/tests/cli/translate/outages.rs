@@ -31,7 +31,7 @@ struct Running {
 
 impl Running {
     fn says(&self, text: &str) -> bool {
-        self.err.lock().expect("nobody panics").contains(text)
+        self.err.lock().expect("no thread panicked").contains(text)
     }
 }
 
@@ -55,7 +55,7 @@ impl Bench {
             while let Ok(read @ 1..) = pipe.read(&mut bytes) {
                 heard
                     .lock()
-                    .expect("nobody panics")
+                    .expect("no thread panicked")
                     .push_str(&String::from_utf8_lossy(&bytes[..read]));
             }
         });
@@ -76,7 +76,7 @@ impl Bench {
             self.clock.advance(LATENCY);
             done().then_some(())
         })
-        .expect("it comes to that");
+        .expect("it happens in time");
     }
 
     /// The provider answers until the process ends.
@@ -87,7 +87,7 @@ impl Bench {
         })
         .expect("it ends");
         let ran: Ran = running.child.wait_with_output().expect("it ended").into();
-        let err = running.err.lock().expect("nobody panics").clone();
+        let err = running.err.lock().expect("no thread panicked").clone();
         (ran, err)
     }
 
@@ -119,7 +119,7 @@ fn redis() -> Redis {
 
 const IS_BACK: &str = "the store of the quota is available after";
 
-/// R000.10: with `open`, a translation goes on without its store, says so, and the store is told of every call.
+/// R000.10: with `open`, a translation goes on without its store, says so, and posts every call to the store afterwards.
 #[test]
 fn r000_10_a_translation_goes_on_openly_while_redis_is_away() {
     let mut redis = redis();

@@ -223,7 +223,7 @@ fn r003_5_a_job_is_resumed_by_its_id_alone() {
     assert_eq!(standing["limits"][0]["used"], world.fake.tally().calls, "{standing}");
     let kept = std::fs::read(world.folder.path().join("tollgate-data/jobs.sqlite")).expect("jobs");
     assert!(!kept.windows(11).any(|part| part == b"project.key"), "the key is nowhere");
-    // A worker has the policy and the subject of the job, but sends its key only where it was told to.
+    // A worker has the policy and the subject of the job, but sends its key only to the configured address.
     world.folder.write("more.txt", &prose(9).replace("captain", "sailor"));
     let (_, made) = world.folder.json(&world.make("more.txt --yes --detach"));
     let more = made["id"].as_str().expect("an id");
@@ -252,14 +252,14 @@ fn r003_3_a_provider_that_cannot_be_reached_is_seen_at_once() {
     let world = World::new(Settings::default());
     world.folder.write("book.txt", &prose(20));
     let free = Port::free().expect("a port is free");
-    let nobody = format!("http://127.0.0.1:{}", free.number());
-    let make = world.make("book.txt --yes").replace(&world.served.url(), &nobody);
+    let unused = format!("http://127.0.0.1:{}", free.number());
+    let make = world.make("book.txt --yes").replace(&world.served.url(), &unused);
     let mut child = world.start(&make);
     let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
     let trouble =
         lines.find_map(|line| line.ok().filter(|line| line.contains("cannot be reached")));
     let trouble = trouble.expect("it says so");
-    assert!(trouble.contains(nobody.trim_start_matches("http://")), "{trouble}");
+    assert!(trouble.contains(unused.trim_start_matches("http://")), "{trouble}");
     assert!(trouble.ends_with("; it is tried again"), "{trouble}");
     kill(&mut child);
     let (_, status) = world.folder.json(&format!("translate status {}", world.id()));

@@ -1,4 +1,4 @@
-//! What somebody at the command line is told, and when.
+//! The messages of the command line, and when they appear.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Stdio;
@@ -14,9 +14,9 @@ fn ran(command: &mut std::process::Command) -> Ran {
     command.output().expect("the binary starts").into()
 }
 
-/// A key that is missing, ill-formed or refused is told with the variable or the file that it is from, and before the plan.
+/// A key that is missing, ill-formed or refused is an error before the plan that names its variable or file.
 #[test]
-fn a_key_that_is_wrong_is_told_with_where_it_is_from_and_before_the_plan() {
+fn the_error_of_a_wrong_key_names_its_source_before_the_plan() {
     let world = World::new(troubled(vec![Trouble::new(Fault::BadKey, When::Every(1))]));
     world.folder.write("book.txt", &prose(6));
     let make = world.make("book.txt --yes").replace("--key-file gemini.key", "");
@@ -54,7 +54,7 @@ limits = [{ name = "rpm", unit = "requests", rule = "rolling-window", limit = 4,
 
 /// A log is not silent while calls wait for the quota, and its end is that of the quota.
 #[test]
-fn a_wait_for_the_quota_is_told_with_its_limit_and_its_end() {
+fn a_wait_for_the_quota_is_shown_with_its_limit_and_its_end() {
     let world = World::on(Settings::default(), MINUTE);
     world.folder.write("book.txt", &prose(40));
     let make = world.make("book.txt --yes --workers 1").replace("--policy wide", "--policy minute");
@@ -170,13 +170,13 @@ fn a_worker_prints_a_line_for_each_change() {
     assert!(seen[0].starts_with(&format!("{id}: 0/{chunks} chunks")), "{seen:?}");
 }
 
-/// A model of the own network is plain http and wants no key, which somebody has to say.
+/// A model of the own network is plain http and wants no key, which needs a flag.
 #[test]
-fn plain_http_and_no_key_are_for_those_who_say_so() {
+fn plain_http_and_no_key_need_a_flag() {
     let world = World::new(Settings::default());
     let text = prose(6);
     world.folder.write("book.txt", &text);
-    // This machine by an address that is none of loopback.
+    // This machine by an address that is not loopback.
     let lan = world.served.url().replace("127.0.0.1", "0.0.0.0");
     let make = world.make("book.txt --yes").replace(&world.served.url(), &lan);
     let refused = world.run(&make);

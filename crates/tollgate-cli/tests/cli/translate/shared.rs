@@ -73,7 +73,7 @@ fn r003_7_r003_8_ten_processes_on_a_binding_quota_see_no_429() {
     assert!(30 <= tally.translated && tally.translated == tally.calls, "{tally:?}");
 }
 
-/// R003.11: two workers on PostgreSQL, one of them killed; whoever asks fetches the document.
+/// R003.11: two workers on PostgreSQL, one of them killed; any process can fetch the document.
 #[test]
 fn r003_11_two_workers_share_a_job_and_one_of_them_is_killed() {
     let server = Postgres::start().expect("a server");

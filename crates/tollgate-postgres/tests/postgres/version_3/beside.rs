@@ -101,7 +101,7 @@ async fn rows_of_version_3_are_mended() {
     assert_eq!(database.version(), "3");
 }
 
-/// A format that no gate knows, and databases that nobody shares, are refused in words, and nothing is changed.
+/// An unknown format, and an unshared database, fail with an explanation and change nothing.
 #[tokio::test]
 async fn what_cannot_be_shared_is_refused() {
     let database = TestDatabase::new();

@@ -1,6 +1,6 @@
 //! A schema of version 3, as the version before this one installs it and writes to it.
 //!
-//! `rows.sql` is a dump (`pg_dump --inserts`) of a database to which that version told the [story], and `standings.txt` is
+//! `rows.sql` is a dump (`pg_dump --inserts`) of a database on which that version ran the [story], and `standings.txt` is
 //! what it said of it in the end: policy, limit, used, remaining.
 
 mod beside;

@@ -181,7 +181,7 @@ async fn a_hot_row_serves_both_versions() {
     assert_eq!(database.psql("SELECT count(*) FROM admitted WHERE answer NOT IN (0, 1)"), "0");
 }
 
-/// The tables are upgraded while a gate with `format = 3` is busy: its asks wait, or are told to ask again where that takes a
+/// The tables are upgraded while a gate with `format = 3` is busy: its asks wait, or fail as contended where that takes a
 /// busy machine too long, it goes on in the new tables, and both gates together admit exactly the limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gate_goes_on_across_an_upgrade() {

@@ -1,4 +1,4 @@
-//! What a gate did at told times to make the rows of `rows.sql`. Both programs can tell it: it uses what they have in common.
+//! The operations, with their times, that wrote the rows of `rows.sql`. They use only what both versions have.
 
 use tollgate::clock::ManualClock;
 use tollgate::policy::{Period, Rule};

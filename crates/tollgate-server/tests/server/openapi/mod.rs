@@ -27,7 +27,7 @@ async fn each_path_takes_the_methods_that_are_described() {
         let answer = server.send("BREW", path, "").await;
         assert_eq!(answer.status, 405, "{path}");
         let allowed = answer.fields("allow").flat_map(|methods| methods.split(','));
-        // Whoever answers GET answers HEAD, without the body.
+        // Every GET endpoint answers HEAD, without the body.
         let allowed: BTreeSet<String> =
             allowed.map(str::to_lowercase).filter(|method| method != "head").collect();
         let described: BTreeSet<String> = calls.as_object().unwrap().keys().cloned().collect();
@@ -35,7 +35,7 @@ async fn each_path_takes_the_methods_that_are_described() {
     }
 }
 
-/// The document is for whoever wants to write a client: it needs no key, and says which calls do.
+/// The document is for authors of clients: it needs no key, and says which calls do.
 #[tokio::test]
 async fn the_document_needs_no_key_and_says_what_does() {
     let server = crate::keys::guarded().await;
