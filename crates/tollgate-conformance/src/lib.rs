@@ -4,6 +4,7 @@ pub mod audit;
 pub mod checkers;
 pub mod faulty;
 pub mod generate;
+pub mod joint;
 mod macros;
 pub mod model;
 pub mod overrides;
@@ -13,4 +14,4 @@ pub mod sim;
 mod suite;
 pub mod vectors;
 
-pub use suite::{Capabilities, Fixture, run_all, run_case, run_vector};
+pub use suite::{Capabilities, Fixture, run_all, run_case, run_joint_vector, run_vector};

@@ -1,5 +1,6 @@
 //! The golden vectors hold on the core and on the model, and say what the requirements say.
 
+use tollgate_conformance::joint::{self, Entries};
 use tollgate_conformance::script::SingleEntry;
 use tollgate_conformance::vectors::{self, Expected, ExpectedStanding, Vector};
 
@@ -131,5 +132,18 @@ fn the_vectors_promise_the_waits_that_follow_from_the_rules() {
         let until_us = seconds.map(|seconds| BASE + seconds * SECOND);
         let expect = Expected::Denied { limit: limit.to_owned(), until_us };
         assert_eq!(vector(name).steps[step].expect, expect, "{name}, step {step}");
+    }
+}
+
+#[test]
+fn core_and_model_answer_every_joint_vector() {
+    let vectors = joint::load_all().expect("every file in the folder is a vector");
+    assert!(20 <= vectors.len(), "{} vectors", vectors.len());
+    for vector in vectors {
+        joint::run(&vector, &mut Entries::default().runner()).unwrap();
+        joint::run_model(&vector).unwrap();
+        let mut wrong = vector.clone();
+        wrong.steps.last_mut().unwrap().standings[0][0].used += 1;
+        assert!(joint::run_model(&wrong).unwrap_err().contains(&vector.name));
     }
 }

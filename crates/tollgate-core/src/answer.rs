@@ -1,12 +1,14 @@
 //! Answers that leave a gate: permits, denials, decisions.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::ask::Ask;
+use crate::ask::{Ask, no_such_unit};
 use crate::bounds::LOCAL_STAMPS;
 use crate::costs::{Amounts, Costs};
 use crate::decide::{Grant, Refusal, SlotWait, Wait};
+use crate::error::Error;
 use crate::policy::Policy;
 use crate::settle::Charged;
 use crate::standing::Standing;
@@ -64,11 +66,14 @@ pub struct Permit {
     pub degraded: bool,
 }
 
-/// The rare fields of a permit, boxed so that other permits stay small.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+/// What few permits carry, so that the others stay small.
+#[derive(Clone, Debug, PartialEq, Default)]
 struct Carried {
     id: Option<Arc<str>>,
     seal: Option<Arc<str>>,
+    /// The permits of the charges after the first.
+    more: Vec<Permit>,
+    has_own_costs: bool,
 }
 
 impl Permit {
@@ -125,9 +130,9 @@ impl Permit {
 
     /// Sets the id of its ask, which releasing it forgets; without one, releasing leaves the id remembered.
     #[must_use]
-    pub fn with_id(self, id: Option<impl Into<Arc<str>>>) -> Self {
-        let seal = self.carried.as_ref().and_then(|carried| carried.seal.clone());
-        self.carrying(Carried { id: id.map(Into::into), seal })
+    pub fn with_id(mut self, id: Option<impl Into<Arc<str>>>) -> Self {
+        let carried = self.carried.take().map(|carried| *carried).unwrap_or_default();
+        self.carrying(Carried { id: id.map(Into::into), ..carried })
     }
 
     /// Returns the id of its ask, if it had one.
@@ -138,9 +143,73 @@ impl Permit {
 
     /// Sets the seal that authenticates it at the gate it came from, if that is across a wire.
     #[must_use]
-    pub fn with_seal(self, seal: impl Into<Arc<str>>) -> Self {
-        let id = self.carried.as_ref().and_then(|carried| carried.id.clone());
-        self.carrying(Carried { id, seal: Some(seal.into()) })
+    pub fn with_seal(mut self, seal: impl Into<Arc<str>>) -> Self {
+        let carried = self.carried.take().map(|carried| *carried).unwrap_or_default();
+        self.carrying(Carried { seal: Some(seal.into()), ..carried })
+    }
+
+    /// Marks the permit of a charge with costs of its own: the actual costs of the ask do not apply to it.
+    #[must_use]
+    pub fn with_own_costs(mut self) -> Self {
+        let carried = self.carried.take().map(|carried| *carried).unwrap_or_default();
+        self.carrying(Carried { has_own_costs: true, ..carried })
+    }
+
+    /// Returns whether its charge has costs of its own.
+    #[must_use]
+    pub fn has_own_costs(&self) -> bool {
+        self.carried.as_ref().is_some_and(|carried| carried.has_own_costs)
+    }
+
+    /// Joins the permits of the charges of one ask, in its order. The first keeps its id and seal.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn joined(permits: Vec<Self>) -> Self {
+        let mut permits = permits.into_iter();
+        let mut first = permits.next().expect("an ask has a charge");
+        let carried = first.carried.take().map(|carried| *carried).unwrap_or_default();
+        first.carrying(Carried { more: permits.collect(), ..carried })
+    }
+
+    /// Returns the permits of the single charges, in the order of the ask. The first has the id.
+    pub fn parts(&self) -> impl Iterator<Item = Cow<'_, Self>> {
+        let first = match self.more() {
+            [] => Cow::Borrowed(self),
+            _ => Cow::Owned(self.first_part()),
+        };
+        std::iter::once(first).chain(self.more().iter().map(Cow::Borrowed))
+    }
+
+    /// Returns whether the ask had more than one charge.
+    #[must_use]
+    pub fn has_several_charges(&self) -> bool {
+        !self.more().is_empty()
+    }
+
+    /// The permits of the charges after the first.
+    #[must_use]
+    pub fn more(&self) -> &[Self] {
+        self.carried.as_ref().map_or(&[], |carried| &carried.more)
+    }
+
+    /// Reports a unit of `actual` that no charge has.
+    pub(crate) fn check_units(&self, actual: &Costs) -> Result<(), Error> {
+        let policies = || std::iter::once(&self.policy).chain(self.more().iter().map(Self::policy));
+        match actual
+            .iter()
+            .find(|(unit, _)| policies().all(|policy| policy.unit_index(unit).is_err()))
+        {
+            Some((unit, _)) => Err(no_such_unit(unit)),
+            None => Ok(()),
+        }
+    }
+
+    fn first_part(&self) -> Self {
+        let mut first = self.clone();
+        let carried = first.carried.take().map(|carried| *carried).unwrap_or_default();
+        first.carrying(Carried { more: Vec::new(), ..carried })
     }
 
     fn carrying(mut self, carried: Carried) -> Self {
@@ -180,14 +249,20 @@ impl Permit {
 
     /// Returns the time by which the admitted call should reach the provider, if a limit has a margin.
     #[must_use]
-    pub const fn use_by(&self) -> Option<Timestamp> {
-        self.grant.use_by
+    pub fn use_by(&self) -> Option<Timestamp> {
+        self.earliest(|grant| grant.use_by)
     }
 
     /// Returns when its slots expire, if it holds any.
     #[must_use]
-    pub const fn expires_at(&self) -> Option<Timestamp> {
-        self.grant.expires_at
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.earliest(|grant| grant.expires_at)
+    }
+
+    /// The earliest `time` of all charges.
+    fn earliest(&self, time: impl Fn(&Grant) -> Option<Timestamp>) -> Option<Timestamp> {
+        let more = self.more().iter().map(|permit| time(&permit.grant));
+        std::iter::once(time(&self.grant)).chain(more).flatten().min()
     }
 
     /// Returns whether a store charged anything for it; a permit of the shadow mode may have charged nothing, and for a
@@ -239,6 +314,62 @@ pub struct Denial {
     pub limits: Vec<Standing>,
     /// Whether the decision was made without the store.
     pub degraded: bool,
+    /// Every limit that refuses, if the ask had several charges.
+    pub joint: Option<Box<JointDenial>>,
+}
+
+/// What refuses an ask with several charges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JointDenial {
+    /// Every limit that refuses, in the order of the ask and of its policies. The longest wait binds.
+    pub refused: Vec<RefusedLimit>,
+    /// The standing of the subject of each charge.
+    pub charges: Vec<ChargeStandings>,
+}
+
+/// A limit that refuses one charge of an ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedLimit {
+    /// The index of the charge in the ask.
+    pub charge: usize,
+    /// The name of its policy.
+    pub policy: Arc<str>,
+    /// Its subject.
+    pub subject: Arc<str>,
+    /// The name of the limit.
+    pub limit: Arc<str>,
+    /// The unit of the limit.
+    pub unit: Arc<str>,
+    /// Until when it refuses. For slots this is the bound: when enough of them have expired.
+    pub wait: Wait,
+}
+
+impl RefusedLimit {
+    /// A limit of the policy of `part`, the charge at `charge`, that refuses it.
+    #[must_use]
+    pub fn new(charge: usize, part: &Ask<'_>, refusal: Refusal) -> Self {
+        let metered = part.policy().metered();
+        let limit = metered.get(refusal.limit).unwrap_or(&metered[0]);
+        Self {
+            charge,
+            policy: part.policy().shared_name(),
+            subject: part.subject().into(),
+            limit: Arc::clone(&limit.name),
+            unit: Arc::clone(&limit.unit),
+            wait: refusal.wait,
+        }
+    }
+}
+
+/// The standing of the subject of one charge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChargeStandings {
+    /// The name of the policy.
+    pub policy: Arc<str>,
+    /// The subject.
+    pub subject: Arc<str>,
+    /// The standing on each limit.
+    pub limits: Vec<Standing>,
 }
 
 impl Denial {
@@ -260,10 +391,21 @@ impl Denial {
             decided_at: now,
             limits,
             degraded: false,
+            joint: None,
         }
     }
 
-    /// Estimates the wait, which is the bound so far, from `slots`.
+    /// Returns the same denial, which other charges of its ask keep up until `time`: no release of slots shortens that.
+    #[must_use]
+    pub(crate) fn not_before_others(mut self, time: Timestamp) -> Self {
+        if let Some(slots) = &mut self.slots {
+            slots.not_before = slots.not_before.max(time);
+            self.estimate(|_| None);
+        }
+        self
+    }
+
+    /// The same denial with its wait, which is the bound so far, estimated by what is known of `slots`.
     #[must_use]
     pub fn with_slots(mut self, slots: SlotWait) -> Self {
         self.expires_at = self.reset_at();

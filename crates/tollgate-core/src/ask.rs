@@ -1,8 +1,9 @@
-//! Asks: policy, subject, cost per unit, and an id that makes a repeat idempotent.
+//! What a caller wants: one to eight charges of a policy and a subject, the cost per unit, and an id that makes a repeat
+//! recognisable.
 
 use std::borrow::Cow;
 
-use crate::bounds::{BEHIND_MAX, ID_BYTES_MAX, ID_HORIZON, NUMBER_MAX};
+use crate::bounds::{BEHIND_MAX, CHARGES_MAX, ID_BYTES_MAX, ID_HORIZON, NUMBER_MAX};
 use crate::costs::{Amounts, Costs};
 use crate::entry::Arrears;
 use crate::error::Error;
@@ -25,6 +26,17 @@ use crate::time::Span;
 /// assert_eq!(ask.costs().get("requests"), Some(1));
 /// # Ok::<(), tollgate_core::Error>(())
 /// ```
+///
+/// An ask may concern several subjects. They are decided together: all are charged, or none.
+///
+/// ```
+/// # use tollgate_core::{Ask, Limit, Policy, TokenBucket};
+/// let user = Policy::new("user", [Limit::new("rpm", "requests", TokenBucket::per_minute(10))])?;
+/// let team = Policy::new("team", [Limit::new("tpm", "tokens", TokenBucket::per_minute(100_000))])?;
+/// let ask = Ask::new(&user, "u1").and(&team, "t7").cost("tokens", 400);
+/// assert_eq!(ask.charges().len(), 2);
+/// # Ok::<(), tollgate_core::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
     /// Inline, so that an ask of one charge allocates nothing.
@@ -41,7 +53,30 @@ pub struct Charge<'a> {
     amounts: Amounts,
 }
 
-impl Charge<'_> {
+impl<'a> Charge<'a> {
+    #[inline]
+    fn new(policy: &'a Policy, subject: Cow<'a, str>) -> Self {
+        let policy = policy.for_subject(&subject);
+        Self { amounts: *policy.default_amounts(), policy: Cow::Borrowed(policy), subject }
+    }
+
+    fn set(&mut self, unit: &str, amount: u64) -> Result<(), Error> {
+        let place = self.policy.unit_index(unit)?;
+        if NUMBER_MAX < amount {
+            return Err(too_large(unit, amount));
+        }
+        self.amounts.set(place, amount);
+        Ok(())
+    }
+
+    fn amount_of(&self, unit: &str) -> Option<u64> {
+        self.policy.unit_index(unit).ok().map(|place| self.amounts.at(place))
+    }
+
+    fn is_same_entry(&self, other: &Self) -> bool {
+        self.policy.name() == other.policy.name() && self.subject == other.subject
+    }
+
     /// Returns the policy, with the subject's override applied.
     #[inline]
     #[must_use]
@@ -80,6 +115,12 @@ struct Rare<'a> {
     behind: Vec<Amounts>,
     arrears: Option<Arrears>,
     fault: Option<Error>,
+    /// The charges after the first.
+    more: Vec<Charge<'a>>,
+    /// Whether the charge at an index has costs of its own, by bit.
+    own_costs: u16,
+    /// Costs of units that no charge has so far.
+    unplaced: Vec<(Box<str>, u64)>,
 }
 
 impl<'a> Ask<'a> {
@@ -88,29 +129,101 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn new(policy: &'a Policy, subject: impl Into<Cow<'a, str>>) -> Self {
         let subject = subject.into();
-        let policy = policy.for_subject(&subject);
         let rare = check_subject(&subject).err().map(Rare::with_fault);
-        let amounts = *policy.default_amounts();
-        let charge = Charge { policy: Cow::Borrowed(policy), subject, amounts };
-        Self { charge, refundable: true, rare }
+        Self { charge: Charge::new(policy, subject), refundable: true, rare }
     }
 
-    /// Sets the cost of `unit` to `amount`. An unknown unit or too large an amount is reported when the ask is
-    /// decided.
+    /// Adds a charge of `policy` for `subject`, decided together with the others. The costs of the ask apply to it, as far
+    /// as its policy has their units. Too many charges, and a policy and subject that the ask has already, are reported
+    /// when the ask is decided.
+    #[must_use]
+    pub fn and(mut self, policy: &'a Policy, subject: impl Into<Cow<'a, str>>) -> Self {
+        let mut charge = Charge::new(policy, subject.into());
+        let mut unplaced = std::mem::take(&mut self.rare().unplaced);
+        for (index, unit) in charge.policy.units().enumerate() {
+            let shared = self.sharing().find_map(|other| other.amount_of(unit));
+            let named = unplaced.iter().find(|(name, _)| **name == *unit);
+            if let Some(amount) = shared.or(named.map(|(_, amount)| *amount)) {
+                charge.amounts.set(index, amount);
+            }
+        }
+        unplaced.retain(|(unit, _)| charge.policy.unit_index(unit).is_err());
+        self.rare().unplaced = unplaced;
+        self.push(charge)
+    }
+
+    /// Adds a charge of `policy` for `subject` with costs of its own: the costs of the ask do not apply to it. An unknown unit or
+    /// too large an amount is reported when the ask is decided.
+    #[must_use]
+    pub fn and_costing(
+        mut self,
+        policy: &'a Policy,
+        subject: impl Into<Cow<'a, str>>,
+        costs: &Costs,
+    ) -> Self {
+        let mut charge = Charge::new(policy, subject.into());
+        let faults = costs.iter().filter_map(|(unit, amount)| charge.set(unit, amount).err());
+        if let Some(fault) = faults.collect::<Vec<_>>().into_iter().next() {
+            self.rare().fault.get_or_insert(fault);
+        }
+        let index = self.charges().len();
+        self.rare().own_costs |= 1_u16.checked_shl(u32::try_from(index).unwrap_or(16)).unwrap_or(0);
+        self.push(charge)
+    }
+
+    fn push(mut self, charge: Charge<'a>) -> Self {
+        let fault = if CHARGES_MAX <= self.charges().len() {
+            Some(Error::invalid(format!("an ask has at most {CHARGES_MAX} charges")))
+        } else if self.charges().any(|other| other.is_same_entry(&charge)) {
+            let (policy, subject) = (charge.policy().name(), charge.subject());
+            Some(Error::invalid(format!(
+                "an ask names policy {policy:?} and subject {subject:?} twice; add up their costs in one charge"
+            )))
+        } else {
+            check_subject(&charge.subject).err()
+        };
+        let rare = self.rare();
+        match fault {
+            Some(fault) => drop(rare.fault.get_or_insert(fault)),
+            None => rare.more.push(charge),
+        }
+        self
+    }
+
+    /// Sets the cost of `unit` to `amount`, in every charge whose policy has the unit. A unit that no charge has, or too large
+    /// an amount, is reported when the ask is decided.
     #[inline]
     #[must_use]
     pub fn cost(mut self, unit: &str, amount: u64) -> Self {
-        match self.charge.policy.unit_index(unit) {
-            Ok(_) if NUMBER_MAX < amount => {
-                let text = format!("cost {unit}={amount} must be at most {NUMBER_MAX}");
-                self.rare().fault.get_or_insert_with(|| Error::invalid(text));
-            }
-            Ok(index) => self.charge.amounts.set(index, amount),
-            Err(error) => {
-                self.rare().fault.get_or_insert(error);
+        if self.rare.as_ref().is_none_or(|rare| rare.more.is_empty() && rare.own_costs == 0)
+            && amount <= NUMBER_MAX
+            && let Ok(place) = self.charge.policy.unit_index(unit)
+        {
+            self.charge.amounts.set(place, amount);
+            return self;
+        }
+        self.set_shared(unit, amount);
+        self
+    }
+
+    #[cold]
+    fn set_shared(&mut self, unit: &str, amount: u64) {
+        if NUMBER_MAX < amount {
+            self.rare().fault.get_or_insert(too_large(unit, amount));
+            return;
+        }
+        let mut is_placed = false;
+        for (index, charge) in self.charges_mut() {
+            if let (false, Ok(place)) = (index, charge.policy.unit_index(unit)) {
+                charge.amounts.set(place, amount);
+                is_placed = true;
             }
         }
-        self
+        let unplaced = &mut self.rare().unplaced;
+        unplaced.retain(|(name, _)| **name != *unit);
+        if !is_placed {
+            unplaced.push((unit.into(), amount));
+        }
     }
 
     /// Sets every cost in `costs`.
@@ -185,17 +298,63 @@ impl<'a> Ask<'a> {
             charge: self.charge.into_owned(),
             refundable: self.refundable,
             rare: self.rare.map(|rare| {
-                let Rare { id, id_ttl, behind, arrears, fault } = *rare;
+                let Rare { id, id_ttl, behind, arrears, fault, more, own_costs, unplaced } = *rare;
                 let id = id.map(|id| Cow::Owned(id.into_owned()));
-                Box::new(Rare { id, id_ttl, behind, arrears, fault })
+                let more = more.into_iter().map(Charge::into_owned).collect();
+                Box::new(Rare { id, id_ttl, behind, arrears, fault, more, own_costs, unplaced })
             }),
         }
     }
 
-    /// Returns the charges, in the order of the ask. There is exactly one charge today.
+    /// Returns what is charged where, in the order of the ask.
     #[inline]
-    pub fn charges(&self) -> impl ExactSizeIterator<Item = &Charge<'a>> {
-        std::iter::once(&self.charge)
+    pub fn charges(&self) -> Charges<'_, 'a> {
+        let more = self.rare.as_ref().map_or([].as_slice(), |rare| &rare.more);
+        Charges { first: Some(&self.charge), more: more.iter() }
+    }
+
+    /// Returns whether the ask has more than one charge.
+    #[inline]
+    #[must_use]
+    pub fn has_several_charges(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| !rare.more.is_empty())
+    }
+
+    /// Returns whether the charge at `index` has costs of its own.
+    #[must_use]
+    pub fn has_own_costs(&self, index: usize) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.own_costs >> index & 1 == 1)
+    }
+
+    /// Returns the charge at `index` as an ask of its own, without the id. Meant for stores: deciding the parts one after
+    /// the other is not what the ask means.
+    #[must_use]
+    pub fn part(&self, index: usize) -> Option<Ask<'_>> {
+        let charge = self.charges().nth(index)?;
+        let charge = Charge {
+            policy: Cow::Borrowed(&charge.policy),
+            subject: Cow::Borrowed(&charge.subject),
+            amounts: charge.amounts,
+        };
+        Some(Ask { charge, refundable: self.refundable, rare: None })
+    }
+
+    /// The charges that the costs of the ask apply to.
+    fn sharing(&self) -> impl Iterator<Item = &Charge<'a>> {
+        self.charges()
+            .enumerate()
+            .filter(|(index, _)| !self.has_own_costs(*index))
+            .map(|(_, charge)| charge)
+    }
+
+    /// Every charge, and whether it has costs of its own.
+    fn charges_mut(&mut self) -> impl Iterator<Item = (bool, &mut Charge<'a>)> {
+        let (own, more) = match self.rare.as_deref_mut() {
+            Some(rare) => (rare.own_costs, rare.more.as_mut_slice()),
+            None => (0, [].as_mut_slice()),
+        };
+        let charges = std::iter::once(&mut self.charge).chain(more);
+        charges.enumerate().map(move |(index, charge)| (own >> index & 1 == 1, charge))
     }
 
     /// Returns the policy of the first charge, with the subject's override applied.
@@ -249,10 +408,21 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn digest(&self) -> u64 {
         let mut bytes = Vec::new();
-        for (unit, amount) in self.costs().iter().filter(|(_, amount)| *amount != 0) {
-            bytes.extend_from_slice(unit.as_bytes());
-            bytes.push(0);
-            bytes.extend_from_slice(&amount.to_le_bytes());
+        for (index, charge) in self.charges().enumerate() {
+            // The id belongs to the policy and subject of the first charge, so its digest leaves them out.
+            if 0 < index {
+                for name in [charge.policy().name(), charge.subject()] {
+                    bytes.push(0xff);
+                    bytes.extend_from_slice(name.as_bytes());
+                }
+                bytes.push(0xff);
+            }
+            let costs = charge.policy.costs(&charge.amounts);
+            for (unit, amount) in costs.iter().filter(|(_, amount)| *amount != 0) {
+                bytes.extend_from_slice(unit.as_bytes());
+                bytes.push(0);
+                bytes.extend_from_slice(&amount.to_le_bytes());
+            }
         }
         fnv_1a(&bytes) & NUMBER_MAX
     }
@@ -276,10 +446,43 @@ impl<'a> Ask<'a> {
     #[inline]
     pub fn check(&self) -> Result<(), Error> {
         match &self.rare {
-            Some(rare) => rare.check(),
+            Some(rare) => rare.check(&self.charge.policy),
             None => Ok(()),
         }
     }
+}
+
+/// The charges of an ask, in order.
+#[derive(Clone, Debug)]
+pub struct Charges<'i, 'a> {
+    first: Option<&'i Charge<'a>>,
+    more: std::slice::Iter<'i, Charge<'a>>,
+}
+
+impl<'i, 'a> Iterator for Charges<'i, 'a> {
+    type Item = &'i Charge<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.first.take().or_else(|| self.more.next())
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = usize::from(self.first.is_some()) + self.more.len();
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Charges<'_, '_> {}
+
+#[cold]
+pub(crate) fn no_such_unit(unit: &str) -> Error {
+    Error::invalid(format!("no policy of the ask has a limit on {unit:?}"))
+}
+
+#[cold]
+fn too_large(unit: &str, amount: u64) -> Error {
+    Error::invalid(format!("cost {unit}={amount} must be at most {NUMBER_MAX}"))
 }
 
 impl Rare<'_> {
@@ -289,9 +492,13 @@ impl Rare<'_> {
     }
 
     #[cold]
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self, policy: &Policy) -> Result<(), Error> {
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
+        }
+        if let Some((unit, _)) = self.unplaced.first() {
+            let fault = policy.unit_index(unit).err().filter(|_| self.more.is_empty());
+            return Err(fault.unwrap_or_else(|| no_such_unit(unit)));
         }
         if BEHIND_MAX < self.behind.len() {
             return Err(Error::invalid(format!("an ask has at most {BEHIND_MAX} others in front")));

@@ -22,6 +22,9 @@ pub const LIMITS_MAX: usize = 16;
 /// The most units one policy may name.
 pub const UNITS_MAX: usize = 8;
 
+/// The most charges of one ask.
+pub const CHARGES_MAX: usize = 8;
+
 /// The longest name of a policy, limit or unit, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 

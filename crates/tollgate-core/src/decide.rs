@@ -288,16 +288,24 @@ pub(crate) fn recognise(
         return Ok(None);
     }
     if given.digest != ask.digest() {
-        return Err(Error::new(
-            ErrorKind::Conflict,
-            format!("id {id:?} was used before with other costs; use a new id for a new ask"),
-        ));
+        return Err(conflict(id));
     }
     Ok(Some(given.charge))
 }
 
+#[cold]
+pub(crate) fn conflict(id: &str) -> Error {
+    let text = format!("id {id:?} was used before with another ask; use a new id for a new ask");
+    Error::new(ErrorKind::Conflict, text)
+}
+
 /// Returns whether a repeat gets its first permit: a permit that took slots is worthless once they are gone.
-fn is_still_valid(entry: &Entry, now: Timestamp, charge: ChargeRecord, amounts: &Amounts) -> bool {
+pub(crate) fn is_still_valid(
+    entry: &Entry,
+    now: Timestamp,
+    charge: ChargeRecord,
+    amounts: &Amounts,
+) -> bool {
     let takes_slot = |limit: &Metered| limit.gauge.is_slots() && 0 < amounts.at(limit.unit_index);
     !entry.policy().metered().iter().any(takes_slot)
         || entry.limits().any(|(_, state)| state.holds_slot(charge.stamp, now))
@@ -341,6 +349,27 @@ fn binding<const SLOTS: bool>(entry: &Entry, now: Timestamp, amounts: &Amounts) 
         }
     }
     (now < latest).then_some(Refusal { limit: limit_at, wait: Wait::Until(latest) })
+}
+
+/// Every limit that has no room for `amounts` at `now`, with its wait.
+pub(crate) fn refusals<'a>(
+    entry: &'a Entry,
+    now: Timestamp,
+    amounts: &'a Amounts,
+) -> impl Iterator<Item = Refusal> + 'a {
+    let now = entry.effective(now);
+    entry.limits().enumerate().filter_map(move |(limit, (metered, state))| {
+        let cost = amounts.at(metered.unit_index);
+        if cost == 0 {
+            return None;
+        }
+        if metered.gauge.most() < cost {
+            return Some(Refusal { limit, wait: Wait::Never });
+        }
+        let ready = metered.gauge.ready_at(state, entry.at(), now, cost);
+        let ready = entry.closed_until(limit, now).map_or(ready, |until| ready.max(until));
+        (now < ready).then_some(Refusal { limit, wait: Wait::Until(ready) })
+    })
 }
 
 /// When the ask would go through if those in front of it went first, each as soon as it can; nothing if all of them and

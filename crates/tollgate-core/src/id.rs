@@ -4,6 +4,7 @@
 //! id. A store looks the id up, hands what it [knows](Known) to [`apply`](crate::apply()), and carries out the
 //! [change](IdChange) that comes back together with that of the entry.
 
+use crate::answer::Permit;
 use crate::ask::Ask;
 use crate::decide::{ChargeRecord, Verdict};
 use crate::entry::Entry;
@@ -52,7 +53,17 @@ impl Known {
         }
     }
 
-    /// Returns the charge that the id got, if it has not expired at `now`.
+    /// Returns whether the id is that of `permit`. By now it may belong to a later permit, if the slots of this one were
+    /// gone.
+    pub(crate) fn is_of(self, permit: &Permit) -> bool {
+        let grant = permit.grant();
+        let is_same = |charge: ChargeRecord| {
+            charge.stamp == grant.stamp && (charge.stamp != 0 || charge.at == grant.at)
+        };
+        matches!(self, Self::Before(given) if is_same(given.charge))
+    }
+
+    /// What was given for the id, if it is not forgotten at `now`.
     pub(crate) fn before(self, now: Timestamp) -> Option<Remembered> {
         match self {
             Self::Before(given) if now < given.expires_at => Some(given),

@@ -11,6 +11,7 @@ mod decide;
 mod entry;
 mod error;
 mod id;
+mod joint;
 mod older;
 mod operation;
 mod policy;
@@ -20,8 +21,11 @@ mod standing;
 mod time;
 mod time_text;
 
-pub use answer::{Decision, Denial, Permit, humanize_ahead, humanize_wait};
-pub use ask::{Ask, Charge};
+pub use answer::{
+    ChargeStandings, Decision, Denial, JointDenial, Permit, RefusedLimit, humanize_ahead,
+    humanize_wait,
+};
+pub use ask::{Ask, Charge, Charges};
 pub use backoff::{Backoff, PER_MILLE};
 pub use costs::{Amounts, Costs};
 pub use decide::{
@@ -32,8 +36,9 @@ pub use entry::{Arrears, Entry, LocalSpending};
 pub use entry::{Part, Parts, SettledPart, SlotPart};
 pub use error::{Error, ErrorKind};
 pub use id::{IdChange, Known, Remembered};
+pub use joint::{Joint, JointDecision};
 pub use older::apply_older;
-pub use operation::{Applied, Change, Operation, Outcome, apply};
+pub use operation::{Applied, Change, JoinedOutcome, Operation, Outcome, PartOperation, apply};
 pub use policy::{
     Borders, Derived, Headroom, Limit, OnStoreFailure, Policy, PolicyBuilder, REQUESTS,
     check_subject,

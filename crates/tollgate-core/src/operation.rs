@@ -4,10 +4,12 @@
 //! [`apply`]: it finds the entry, calls it, and writes back what [`Change`] says. Stores that decide elsewhere (a script,
 //! an expression, a statement) implement the same meaning and are held to it by the same suite.
 
+use std::borrow::Cow;
+
 use crate::answer::{Decision, Denial, Permit};
 use crate::ask::Ask;
 use crate::costs::Costs;
-use crate::decide::{self, Grant, Verdict};
+use crate::decide::{self, Grant, Refusal, Verdict};
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::id::{IdChange, Known};
@@ -125,7 +127,108 @@ impl Outcome {
     }
 }
 
-/// The change that a store must write.
+impl<'a> Operation<'a> {
+    /// Returns whether the operation concerns several charges.
+    #[inline]
+    #[must_use]
+    pub fn is_joint(&self) -> bool {
+        match self {
+            Self::Acquire(ask) | Self::Charge(ask) => ask.has_several_charges(),
+            Self::Settle(permit, _) | Self::Release(permit) | Self::Renew(permit) => {
+                permit.has_several_charges()
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns the parts of an operation on a permit of several charges: one for each charge, to be run one after the other.
+    /// The first is the one that has the ask's id. Every part is run, also after one failed, and a [`JoinedOutcome`] adds up
+    /// their outcomes. For a permit of one charge, the operation is its only part.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) if an actual cost has a unit that no charge has, or the operation is not on a
+    /// permit.
+    pub fn parts(&self) -> Result<Vec<PartOperation<'a>>, Error> {
+        let (permit, actual) = match *self {
+            Self::Settle(permit, actual) => {
+                permit.check_units(actual)?;
+                (permit, Some(actual))
+            }
+            Self::Release(permit) | Self::Renew(permit) => (permit, None),
+            _ => return Err(Error::invalid("only an operation on a permit has parts")),
+        };
+        let is_joint = permit.has_several_charges();
+        let part = |permit: Cow<'a, Permit>| {
+            let applies = |unit: &str| {
+                !is_joint || !permit.has_own_costs() && permit.policy().unit_index(unit).is_ok()
+            };
+            let actual = actual
+                .map(|actual| actual.iter().filter(|(unit, _)| applies(unit)).collect::<Costs>());
+            PartOperation { is_renewal: matches!(self, Self::Renew(_)), permit, actual }
+        };
+        Ok(permit.parts().map(part).collect())
+    }
+}
+
+/// One charge's part of an [`Operation`] on a permit.
+#[derive(Clone, Debug)]
+pub struct PartOperation<'a> {
+    permit: Cow<'a, Permit>,
+    actual: Option<Costs>,
+    is_renewal: bool,
+}
+
+impl PartOperation<'_> {
+    /// Returns the part as an operation.
+    #[must_use]
+    pub fn operation(&self) -> Operation<'_> {
+        match &self.actual {
+            Some(actual) => Operation::Settle(&self.permit, actual),
+            None if self.is_renewal => Operation::Renew(&self.permit),
+            None => Operation::Release(&self.permit),
+        }
+    }
+}
+
+/// Adds up the outcomes of the [parts](Operation::parts) of an operation: it changed something if a part did, and fails
+/// with the first error of a part. It is safe to repeat then.
+#[derive(Debug)]
+pub struct JoinedOutcome<E> {
+    permits: Vec<Permit>,
+    is_changed: bool,
+    error: Option<E>,
+}
+
+impl<E> Default for JoinedOutcome<E> {
+    fn default() -> Self {
+        Self { permits: Vec::new(), is_changed: false, error: None }
+    }
+}
+
+impl<E> JoinedOutcome<E> {
+    /// Adds the outcome of the next part.
+    pub fn add(&mut self, outcome: Result<Outcome, E>) {
+        match outcome {
+            Ok(Outcome::Permitted(permit)) => self.permits.push(permit),
+            Ok(outcome) => self.is_changed |= outcome == Outcome::Changed(true),
+            Err(error) => drop(self.error.get_or_insert(error)),
+        }
+    }
+
+    /// Returns the outcome of the operation.
+    ///
+    /// # Errors
+    /// The first error of a part.
+    pub fn finish(self) -> Result<Outcome, E> {
+        match self.error {
+            Some(error) => Err(error),
+            None if self.permits.is_empty() => Ok(Outcome::Changed(self.is_changed)),
+            None => Ok(Outcome::Permitted(Permit::joined(self.permits))),
+        }
+    }
+}
+
+/// What a store must write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// No change: the operation was denied, only read, or repeated.
@@ -214,6 +317,10 @@ fn run(
             }
         }
         Operation::Settle(permit, _) | Operation::Release(permit) if !permit.is_charged() => {
+            // The first charge of a joint ask may be in shadow mode, and the id is its own.
+            if matches!(operation, Operation::Release(_)) && known.is_of(permit) {
+                id = IdChange::Forget;
+            }
             (Outcome::Changed(false), false)
         }
         Operation::Settle(permit, actual) => {
@@ -222,10 +329,7 @@ fn run(
         }
         Operation::Release(permit) => {
             let done = settle::release_by(entry, now, &permit.charged(), refunds)?;
-            // By now the id may belong to a later permit, if the slots of this one were gone.
-            let is_own =
-                matches!(known, Known::Before(given) if given.charge.stamp == permit.grant().stamp);
-            if done && is_own {
+            if done && known.is_of(permit) {
                 id = IdChange::Forget;
             }
             (Outcome::Changed(done), done)
@@ -259,11 +363,7 @@ fn decision(entry: &Entry, now: Timestamp, ask: &Ask<'_>, verdict: Verdict) -> D
             Decision::Admitted(Permit::for_ask(ask, grant, standings(entry, now)))
         }
         Verdict::Denied(refusal) => {
-            let mut denial = Denial::for_ask(ask, refusal, now, standings(entry, now));
-            denial.waiting_ahead = decide::ahead(ask).count();
-            if let Some(slots) = decide::slot_wait(entry, now, ask, refusal) {
-                denial = denial.with_slots(slots);
-            }
+            let denial = denial(entry, now, ask, refusal);
             if ask.policy().is_shadow() {
                 Decision::Admitted(Permit::in_shadow(ask, denial))
             } else {
@@ -271,4 +371,14 @@ fn decision(entry: &Entry, now: Timestamp, ask: &Ask<'_>, verdict: Verdict) -> D
             }
         }
     }
+}
+
+/// The denial of `ask`, which `refusal` refuses on `entry`.
+pub(crate) fn denial(entry: &Entry, now: Timestamp, ask: &Ask<'_>, refusal: Refusal) -> Denial {
+    let mut denial = Denial::for_ask(ask, refusal, now, standings(entry, now));
+    denial.waiting_ahead = decide::ahead(ask).count();
+    if let Some(slots) = decide::slot_wait(entry, now, ask, refusal) {
+        denial = denial.with_slots(slots);
+    }
+    denial
 }

@@ -236,11 +236,16 @@ pub fn charge(
         return Ok(Verdict::Repeated(charge));
     }
     decide::ensure_room_for_id(ask, known)?;
+    Ok(Verdict::Admitted(charge_now(entry, now, ask)))
+}
+
+/// Charges `ask` at `now`, which is not before the entry's own time.
+pub(crate) fn charge_now(entry: &mut Entry, now: Timestamp, ask: &Ask<'_>) -> ChargeRecord {
     let stamp = match ask.arrears() {
         Some(arrears) => entry.charge_arrears(arrears, ask.amounts(), now),
         None => entry.charge(ask.amounts(), now, Slotted::Not, ask.is_refundable()),
     };
-    Ok(Verdict::Admitted(ChargeRecord { at: now, stamp }))
+    ChargeRecord { at: now, stamp }
 }
 
 /// Closes the limit called `limit` until `until`, because the provider said no. A limit that is closed for longer

@@ -184,7 +184,7 @@ fn permitted(outcome: Outcome) -> Result<Permit, Error> {
     }
 }
 
-fn unexpected(outcome: &Outcome) -> Error {
+pub(crate) fn unexpected(outcome: &Outcome) -> Error {
     Error::new(ErrorKind::Corrupt, format!("unexpected outcome from the store: {outcome:?}"))
 }
 

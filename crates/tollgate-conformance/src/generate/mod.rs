@@ -8,10 +8,11 @@ mod policies;
 mod steps;
 
 pub use policies::{
-    calendar, continuous, interval, kind_of_policy, policy, policy_of, rolling, rolling_coarse,
-    slots,
+    calendar, continuous, interval, kind_of_policy, policy, policy_named, policy_of, rolling,
+    rolling_coarse, slots,
 };
 pub use steps::{Move, Pace, costs, moves, start};
+pub(crate) use steps::{amounts, pace};
 
 use tollgate_core::{Policy, Timestamp};
 

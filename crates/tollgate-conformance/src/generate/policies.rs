@@ -78,6 +78,11 @@ pub fn policy_of(rules: impl Strategy<Value = Rule> + 'static) -> BoxedStrategy<
 
 /// A policy of one to four limits by any rules, on one to three units.
 pub fn policy() -> BoxedStrategy<Policy> {
+    policy_named("many")
+}
+
+/// As [`policy`], called `name`.
+pub fn policy_named(name: &'static str) -> BoxedStrategy<Policy> {
     let rule = prop_oneof![
         continuous().boxed(),
         interval().boxed(),
@@ -88,14 +93,18 @@ pub fn policy() -> BoxedStrategy<Policy> {
     ];
     let limits = proptest::collection::vec((rule, extras(), any::<bool>()), 1..=4);
     (limits, block_ttl(), proptest::bool::weighted(0.1))
-        .prop_filter_map("the numbers leave nothing to issue", |(limits, block_ttl, shadow)| {
-            let limits = limits.into_iter().enumerate().map(|(place, (rule, extras, second))| {
-                let unit = unit_of(&rule, usize::from(second));
-                with(Limit::new(format!("limit-{place}"), unit, rule), extras)
-            });
-            let builder = Policy::builder("many").limits(limits).block_ttl(block_ttl);
-            builder.shadow(shadow).build().ok()
-        })
+        .prop_filter_map(
+            "the numbers leave nothing to issue",
+            move |(limits, block_ttl, shadow)| {
+                let limits =
+                    limits.into_iter().enumerate().map(|(place, (rule, extras, second))| {
+                        let unit = unit_of(&rule, usize::from(second));
+                        with(Limit::new(format!("limit-{place}"), unit, rule), extras)
+                    });
+                let builder = Policy::builder(name).limits(limits).block_ttl(block_ttl);
+                builder.shadow(shadow).build().ok()
+            },
+        )
         .boxed()
 }
 

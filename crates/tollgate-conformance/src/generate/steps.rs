@@ -125,7 +125,7 @@ fn one_move() -> impl Strategy<Value = Move> {
     .prop_map(|(pace, what, amounts, pick)| Move { pace, what, amounts, pick })
 }
 
-fn pace() -> impl Strategy<Value = Pace> {
+pub(crate) fn pace() -> impl Strategy<Value = Pace> {
     prop_oneof![
         4 => Just(Pace::Stay),
         3 => (1_u64..=20).prop_map(|us| Pace::Forward(Span::from_micros(us))),
@@ -152,7 +152,7 @@ fn what() -> impl Strategy<Value = What> {
     ]
 }
 
-fn amounts() -> impl Strategy<Value = [Option<u64>; 3]> {
+pub(crate) fn amounts() -> impl Strategy<Value = [Option<u64>; 3]> {
     let amount = || {
         prop_oneof![
             1 => Just(None),

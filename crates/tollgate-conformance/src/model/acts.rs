@@ -94,7 +94,7 @@ impl Model {
     }
 
     /// Whether the permit still holds its slots, if it took any.
-    fn still_holds_slots(&self, now: u64, ticket: usize) -> bool {
+    pub(super) fn still_holds_slots(&self, now: u64, ticket: usize) -> bool {
         let costs = &self.tickets[ticket].costs;
         let takes = |meter: &&Meter| meter.is_slots() && 0 < cost_of(costs, &meter.unit);
         let holds = |meter: &Meter| meter.expiry_of(ticket).is_some_and(|until| now < until);

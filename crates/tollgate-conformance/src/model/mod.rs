@@ -104,30 +104,64 @@ impl Model {
         reply.unwrap_or_else(Reply::Failed)
     }
 
-    /// Whether `costs` would be admitted at `now`: nothing if so, or the limit that binds.
+    /// The limit that binds `costs` at `now`, or nothing if they would be admitted.
     pub fn admit(&self, costs: &Costs, now: Timestamp) -> Option<DenialSummary> {
-        let now = self.clock(now);
-        let too_large = self.meters.iter().find(|meter| meter.most < cost_of(costs, &meter.unit));
-        if let Some(meter) = too_large {
-            return Some(DenialSummary { limit: meter.name.clone(), until: None });
+        let mut refusals = self.refusals(costs, now).into_iter();
+        let mut binding = refusals.next()?;
+        for other in refusals {
+            // Nothing is longer than never.
+            if binding.until.is_some() && (other.until.is_none() || binding.until < other.until) {
+                binding = other;
+            }
         }
-        let mut binding: Option<(u64, &Meter)> = None;
-        for meter in &self.meters {
+        Some(binding)
+    }
+
+    /// Every limit that refuses `costs` at `now`, in the order of the policy.
+    pub fn refusals(&self, costs: &Costs, now: Timestamp) -> Vec<DenialSummary> {
+        let now = self.clock(now);
+        let refusal = |meter: &Meter| {
             let cost = cost_of(costs, &meter.unit);
-            if cost == 0 {
-                continue;
+            if meter.most < cost {
+                return Some(DenialSummary { limit: meter.name.clone(), until: None });
             }
             let fits =
                 |at| self.is_open(meter, at) && meter.used_exact(at).plus_fits(cost, meter.most);
-            let ready = meter.first(now, self.closing_times(meter), &fits);
-            if now < ready && binding.is_none_or(|(latest, _)| latest < ready) {
-                binding = Some((ready, meter));
-            }
-        }
-        binding.map(|(until, meter)| DenialSummary {
-            limit: meter.name.clone(),
-            until: Some(Timestamp::from_micros(until)),
-        })
+            let ready = match cost {
+                0 => now,
+                _ => meter.first(now, self.closing_times(meter), &fits),
+            };
+            let until = Some(Timestamp::from_micros(ready));
+            (now < ready).then(|| DenialSummary { limit: meter.name.clone(), until })
+        };
+        self.meters.iter().filter_map(refusal).collect()
+    }
+
+    /// Returns whether a limit counts `unit`.
+    pub fn counts(&self, unit: &str) -> bool {
+        self.meters.iter().any(|meter| meter.unit == unit)
+    }
+
+    /// Returns the costs that are not zero, defaults included.
+    pub fn counted_costs(&self, costs: &Costs) -> Vec<(String, u64)> {
+        let all = full_costs(&self.policy, costs);
+        let counted = all.iter().filter(|(_, amount)| *amount != 0);
+        counted.map(|(unit, amount)| (unit.to_owned(), amount)).collect()
+    }
+
+    /// Returns the time that decides: never before the last change.
+    pub fn now(&self, now: Timestamp) -> Timestamp {
+        Timestamp::from_micros(self.clock(now))
+    }
+
+    /// Returns whether the permit charged anything.
+    pub fn is_charged(&self, permit: usize) -> bool {
+        self.tickets[permit].charged
+    }
+
+    /// Returns whether the permit still holds its slots, if it took any.
+    pub fn keeps(&self, now: Timestamp, permit: usize) -> bool {
+        self.still_holds_slots(self.clock(now), permit)
     }
 
     /// Returns the standings at `now`.

@@ -16,6 +16,7 @@
 
 mod agreement;
 mod contention;
+mod joint;
 mod promises;
 
 use std::any::Any;
@@ -38,11 +39,13 @@ pub struct Capabilities {
     pub tasks: usize,
     /// Whether arrears are charged limit by limit; otherwise the costs are charged by unit.
     pub arrears: bool,
+    /// Whether asks may have several charges.
+    pub joint: bool,
 }
 
 impl Default for Capabilities {
     fn default() -> Self {
-        Self { stories: 200, tasks: 64, arrears: true }
+        Self { stories: 200, tasks: 64, arrears: true, joint: false }
     }
 }
 
@@ -174,6 +177,10 @@ const CASES: &[(&str, Case)] = &[
     ("keeps_subjects_apart", contention::keeps_subjects_apart),
     ("charges_a_shared_id_once", contention::charges_a_shared_id_once),
     ("loses_no_slot", contention::loses_no_slot),
+    ("passes_joint_vectors", joint::passes_vectors),
+    ("agrees_with_the_joint_model", joint::agrees_with_model),
+    ("charges_all_or_none_at_once", joint::charges_all_or_none_at_once),
+    ("charges_a_shared_joint_id_once", joint::charges_a_shared_id_once),
 ];
 
 /// Runs every case on one fixture.
@@ -207,6 +214,15 @@ pub fn run_vector(name: &str, fixture: &Fixture) -> Result<(), String> {
     agreement::passes_vector(&vector, fixture).map_err(|why| why.to_string())
 }
 
+/// Runs the golden vector with several parties `name`.
+///
+/// # Errors
+/// What went wrong.
+pub fn run_joint_vector(name: &str, fixture: &Fixture) -> Result<(), String> {
+    let vector = crate::joint::load(name)?;
+    joint::passes_vector(&vector, fixture).map_err(|why| why.to_string())
+}
+
 /// Fails with a text unless `holds`.
 pub(crate) fn ensure(holds: bool, why: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(why().into()) }
@@ -220,11 +236,13 @@ mod tests {
     #[test]
     fn the_macro_declares_every_case_and_every_vector() {
         let declared: Vec<&str> = include_str!("../macros.rs").split_whitespace().collect();
-        for (name, _) in CASES.iter().filter(|(name, _)| *name != "passes_vectors") {
+        for (name, _) in CASES.iter().filter(|(name, _)| !name.ends_with("vectors")) {
             assert!(declared.contains(name), "{name}");
         }
-        for vector in vectors::load_all().unwrap() {
-            assert!(declared.contains(&vector.name.replace('-', "_").as_str()), "{}", vector.name);
+        let joint = crate::joint::load_all().unwrap().into_iter().map(|vector| vector.name);
+        let single = vectors::load_all().unwrap().into_iter().map(|vector| vector.name);
+        for name in single.chain(joint) {
+            assert!(declared.contains(&name.replace('-', "_").as_str()), "{name}");
         }
     }
 }

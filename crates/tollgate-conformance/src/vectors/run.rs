@@ -215,7 +215,7 @@ fn expected(reply: Reply, givers: &[usize]) -> Expected {
     }
 }
 
-const fn kind_name(kind: ErrorKind) -> &'static str {
+pub(crate) const fn kind_name(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Invalid => "invalid",
         ErrorKind::Conflict => "conflict",

@@ -4,8 +4,12 @@ use std::collections::HashMap;
 
 use tollgate_core::bounds::IDS_MAX;
 use tollgate_core::{
-    Change, Entry, Error, IdChange, Known, Operation, Outcome, Remembered, Timestamp, apply,
+    Change, ChargeRecord, Entry, Error, IdChange, Known, Operation, Outcome, Remembered, Timestamp,
+    apply,
 };
+
+/// What an id got, and what the charges after the first got under it.
+type Given = (Remembered, Box<[ChargeRecord]>);
 
 /// Fewer ids than this are never swept.
 const SWEEP_MIN: usize = 1_024;
@@ -32,7 +36,7 @@ const SWEEP_MIN: usize = 1_024;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ids {
-    given: HashMap<Box<[u8]>, Remembered>,
+    given: HashMap<Box<[u8]>, Given>,
     most: usize,
     /// The table is swept when it has this many ids.
     sweep_at: usize,
@@ -74,7 +78,7 @@ impl Ids {
     #[must_use]
     pub fn known(&mut self, operation: &Operation<'_>, now: Timestamp) -> Known {
         let Some(key) = key_of(operation) else { return Known::New };
-        if let Some(given) = self.given.get(&key) {
+        if let Some((given, _)) = self.given.get(&key) {
             return Known::Before(*given);
         }
         if self.sweep_at <= self.given.len() && self.sweep_not_before <= now {
@@ -84,18 +88,35 @@ impl Ids {
     }
 
     fn sweep(&mut self, now: Timestamp) {
-        self.given.retain(|_, given| now < given.expires_at);
+        self.given.retain(|_, (given, _)| now < given.expires_at);
         self.sweep_at = (2 * self.given.len()).max(SWEEP_MIN).min(self.most);
-        let expiries = self.given.values().map(|given| given.expires_at);
+        let expiries = self.given.values().map(|(given, _)| given.expires_at);
         self.sweep_not_before = expiries.min().unwrap_or(Timestamp::EPOCH);
     }
 
     /// Carries out what [`apply`](tollgate_core::apply()) said of the id of `operation`.
     pub fn carry_out(&mut self, operation: &Operation<'_>, change: IdChange) {
+        self.carry_out_joint(operation, change, Vec::new());
+    }
+
+    /// Returns what the charges after the first got under the id of `operation`.
+    #[must_use]
+    pub fn others(&self, operation: &Operation<'_>) -> &[ChargeRecord] {
+        let given = key_of(operation).and_then(|key| self.given.get(&key));
+        given.map_or(&[], |(_, others)| others)
+    }
+
+    /// Carries out what a [`JointDecision`](tollgate_core::JointDecision) said of the id of `operation`.
+    pub fn carry_out_joint(
+        &mut self,
+        operation: &Operation<'_>,
+        change: IdChange,
+        others: Vec<ChargeRecord>,
+    ) {
         match (change, key_of(operation)) {
             (IdChange::Remember(given), Some(key)) => {
                 self.sweep_not_before = self.sweep_not_before.min(given.expires_at);
-                self.given.insert(key, given);
+                self.given.insert(key, (given, others.into_boxed_slice()));
             }
             (IdChange::Forget, Some(key)) => {
                 self.given.remove(&key);

@@ -4,6 +4,7 @@ pub mod edge;
 mod ids;
 mod log_limit;
 mod nearest;
+mod parts;
 pub(crate) mod sharded;
 pub mod steps;
 mod timeout;
@@ -11,6 +12,7 @@ mod timeout;
 pub use ids::Ids;
 pub use log_limit::{LOG_EVERY, LogLimit};
 pub use nearest::nearest;
+pub use parts::run_parts;
 pub use sharded::Sharded;
 pub use timeout::{timeout, timeout_at};
 

@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 
+use smallvec::SmallVec;
 use tollgate_core::Policy;
 
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -48,13 +49,48 @@ impl<S> Sharded<S> {
     /// Locks the shard of `hash`.
     #[inline]
     pub fn lock(&self, hash: u64) -> MutexGuard<'_, S> {
+        lock(&self.shards[self.index(hash)].0)
+    }
+
+    #[inline]
+    fn index(&self, hash: u64) -> usize {
         // A hash table uses the lowest and the highest bits, so the shard takes some from between.
-        let index = usize::try_from(hash >> 32 & 0xffff).unwrap_or(0) & (self.shards.len() - 1);
-        lock(&self.shards[index].0)
+        usize::try_from(hash >> 32 & 0xffff).unwrap_or(0) & (self.shards.len() - 1)
+    }
+
+    /// Returns whether two hashes have one shard.
+    pub(crate) fn is_one(&self, hash: u64, other: u64) -> bool {
+        self.index(hash) == self.index(other)
+    }
+
+    /// Locks the shards of all `hashes`, in ascending order, so that two callers never wait for each other.
+    pub(crate) fn lock_all(&self, hashes: &[u64]) -> LockedShards<'_, S> {
+        let mut indices: SmallVec<[usize; 8]> =
+            hashes.iter().map(|hash| self.index(*hash)).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        let guards =
+            indices.into_iter().map(|index| (index, lock(&self.shards[index].0))).collect();
+        LockedShards { sharded: self, guards }
     }
 
     /// Locks one shard after the other.
     pub fn iter(&self) -> impl Iterator<Item = MutexGuard<'_, S>> {
         self.shards.iter().map(|shard| lock(&shard.0))
+    }
+}
+
+/// Several shards, each locked once.
+pub(crate) struct LockedShards<'a, S> {
+    sharded: &'a Sharded<S>,
+    guards: SmallVec<[(usize, MutexGuard<'a, S>); 8]>,
+}
+
+impl<S> LockedShards<'_, S> {
+    /// The shard of `hash`, one of those that were locked.
+    pub(crate) fn shard(&mut self, hash: u64) -> &mut S {
+        let index = self.sharded.index(hash);
+        let guard = self.guards.iter_mut().find(|(locked, _)| *locked == index);
+        &mut guard.expect("the shard of every hash is locked").1
     }
 }

@@ -5,6 +5,7 @@
 //! entry that holds something back is never forgotten, and if all of them do, the answer is
 //! [`Full`](crate::ErrorKind::Full). So it is for a policy that has as many keys as it may have.
 
+mod joint;
 mod policy_keys;
 mod shard;
 
@@ -12,7 +13,8 @@ use std::sync::Arc;
 
 use tollgate_core::bounds::IDS_MAX;
 use tollgate_core::{
-    Ask, Operation, Outcome, Policy, Span, Standing, Timestamp, Verdict, check_subject,
+    Ask, JoinedOutcome, Operation, Outcome, Policy, Span, Standing, Timestamp, Verdict,
+    check_subject,
 };
 
 use crate::clock::Clock;
@@ -110,6 +112,9 @@ impl Memory {
     #[inline]
     pub fn try_acquire(&self, ask: &Ask<'_>) -> Result<Verdict, Error> {
         let now = self.clock.now();
+        if ask.has_several_charges() {
+            return self.try_acquire_joint(ask, now);
+        }
         let acquire = || {
             let hash = self.shards.hash(ask.policy(), ask.subject());
             self.shards.lock(hash).acquire(hash, now, ask, self.rehash())
@@ -155,9 +160,21 @@ impl Memory {
     }
 
     fn run_now(&self, operation: &Operation<'_>, now: Timestamp) -> Result<Outcome, Error> {
-        let run = || {
-            let hash = self.shards.hash(operation.policy(), operation.subject());
-            self.shards.lock(hash).run(hash, now, operation, self.rehash())
+        let run = || match operation {
+            Operation::Acquire(ask) | Operation::Charge(ask) if ask.has_several_charges() => {
+                self.run_joint(operation, ask, now)
+            }
+            joint if joint.is_joint() => {
+                let mut outcome = JoinedOutcome::default();
+                for part in joint.parts()? {
+                    outcome.add(self.run_now(&part.operation(), now));
+                }
+                outcome.finish()
+            }
+            single => {
+                let hash = self.shards.hash(single.policy(), single.subject());
+                self.shards.lock(hash).run(hash, now, single, self.rehash())
+            }
         };
         match run() {
             Err(full) if full.kind() == ErrorKind::Full => self.swept(now, full, run),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use tollgate_core::Policy;
 
+use crate::error::{Error, ErrorKind};
 use crate::sync::{Mutex, lock};
 
 #[derive(Debug, Default)]
@@ -22,14 +23,21 @@ impl PolicyKeys {
         lock(&self.0).most = Some(most);
     }
 
-    /// Counts one more key of `policy`. The error is the bound that it has reached.
-    pub(super) fn take(&self, policy: &Policy) -> Result<(), usize> {
+    /// Counts one more key of `policy`, unless it has as many as it may have.
+    pub(super) fn take(&self, policy: &Policy) -> Result<(), Error> {
         let mut counts = lock(&self.0);
         let own = policy.subjects_max().map(|most| usize::try_from(most).unwrap_or(usize::MAX));
         let most = own.or(counts.most).unwrap_or(usize::MAX);
         let keys = counts.keys.entry(policy.name_hash()).or_default();
         if most <= *keys {
-            return Err(most);
+            return Err(Error::new(
+                ErrorKind::Full,
+                format!(
+                    "memory: policy {:?} has {most} subjects that hold something back, and may have no more; \
+                     raise its subjects_max, or keys_max",
+                    policy.name()
+                ),
+            ));
         }
         *keys += 1;
         Ok(())

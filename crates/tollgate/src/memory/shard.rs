@@ -161,6 +161,46 @@ impl Shard {
         self.forget_up_to(usize::MAX, now, rehash)
     }
 
+    /// Returns the entry of `subject`, if there is one.
+    pub(super) fn entry(
+        &mut self,
+        hash: u64,
+        policy: &Policy,
+        subject: &str,
+    ) -> Option<&mut Entry> {
+        self.find(hash, policy, subject).map(|place| &mut self.items[place].entry)
+    }
+
+    pub(super) const fn ids(&mut self) -> &mut Ids {
+        &mut self.ids
+    }
+
+    /// Makes room for `keys` more keys, if there is not as much already. Entries that equal an absent one may be forgotten.
+    pub(super) fn reserve(
+        &mut self,
+        keys: usize,
+        now: Timestamp,
+        rehash: impl Rehash,
+    ) -> Result<(), Error> {
+        while self.keys_max < self.items.len() + keys {
+            if !self.make_room(now, &rehash) {
+                return Err(self.full());
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn full(&self) -> Error {
+        Error::new(
+            ErrorKind::Full,
+            format!(
+                "memory: no room for another key, all {} of this shard hold something back; raise keys_max of the store",
+                self.keys_max
+            ),
+        )
+    }
+
     #[cold]
     fn insert(
         &mut self,
@@ -170,30 +210,18 @@ impl Shard {
         entry: Entry,
         rehash: impl Rehash,
     ) -> Result<(), Error> {
-        if self.keys_max <= self.items.len() && !self.make_room(now, &rehash) {
-            return Err(Error::new(
-                ErrorKind::Full,
-                format!(
-                    "memory: no room for another key, all {} of this shard hold something back; raise keys_max of the store",
-                    self.keys_max
-                ),
-            ));
-        }
-        if let Err(most) = self.policies.take(entry.policy()) {
-            return Err(Error::new(
-                ErrorKind::Full,
-                format!(
-                    "memory: policy {:?} has {most} subjects that hold something back, and may have no more; \
-                     raise its subjects_max, or keys_max",
-                    entry.policy().name()
-                ),
-            ));
-        }
-        let index = u32::try_from(self.items.len()).unwrap_or(u32::MAX);
+        self.reserve(1, now, &rehash)?;
+        self.policies.take(entry.policy())?;
+        self.push(hash, subject, entry, rehash);
+        Ok(())
+    }
+
+    /// Adds a key that [`reserve`](Self::reserve) made room for and its policy counts already.
+    pub(super) fn push(&mut self, hash: u64, subject: &str, entry: Entry, rehash: impl Rehash) {
+        let place = u32::try_from(self.items.len()).unwrap_or(u32::MAX);
         self.items.push(Item { subject: subject.into(), entry });
         let items = &self.items;
-        self.indexes.insert_unique(hash, index, |index| key_hash(&items[*index as usize], &rehash));
-        Ok(())
+        self.indexes.insert_unique(hash, place, |index| key_hash(&items[*index as usize], &rehash));
     }
 
     fn make_room(&mut self, now: Timestamp, rehash: impl Rehash) -> bool {

@@ -6,14 +6,20 @@ use tollgate::clock::ManualClock;
 use tollgate::observe::{Event, Observed, Observer};
 use tollgate::{Gate, Queue};
 use tollgate_conformance::sabotage::{Broken, Fault};
-use tollgate_conformance::{Fixture, run_all};
+use tollgate_conformance::{Capabilities, Fixture, run_all};
 
 use crate::memory;
+
+/// A fixture of a gate that decides several charges together.
+fn joint(gate: Arc<dyn Gate>, clock: ManualClock) -> Fixture {
+    Fixture::new(gate, clock)
+        .with_capabilities(Capabilities { joint: true, ..Capabilities::default() })
+}
 
 tollgate_conformance::suite! {
     fn memory_store() -> Fixture {
         let (gate, clock) = memory();
-        Fixture::new(gate, clock)
+        joint(gate, clock)
     }
 
     fn queue() -> Fixture {
