@@ -133,6 +133,24 @@ impl<'a> Ask<'a> {
         Self { charge: Charge::new(policy, subject), refundable: true, rare }
     }
 
+    /// Creates an ask whose first charge has costs of its own: the costs of the ask apply only to charges that are added. An
+    /// unknown unit or too large an amount is reported when the ask is decided.
+    #[must_use]
+    pub fn new_costing(
+        policy: &'a Policy,
+        subject: impl Into<Cow<'a, str>>,
+        costs: &Costs,
+    ) -> Self {
+        let mut ask = Self::new(policy, subject);
+        for (unit, amount) in costs.iter() {
+            if let Err(fault) = ask.charge.set(unit, amount) {
+                ask.rare().fault.get_or_insert(fault);
+            }
+        }
+        ask.rare().own_costs |= 1;
+        ask
+    }
+
     /// Adds a charge of `policy` for `subject`, decided together with the others. The costs of the ask apply to it, as far
     /// as its policy has their units. Too many charges, and a policy and subject that the ask has already, are reported
     /// when the ask is decided.
