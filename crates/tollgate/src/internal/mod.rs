@@ -13,7 +13,7 @@ pub use ids::Ids;
 pub use log_limit::{LOG_EVERY, LogLimit};
 pub use nearest::nearest;
 pub use parts::run_parts;
-pub use sharded::Sharded;
+pub use sharded::{LockedShards, Sharded};
 pub use timeout::{timeout, timeout_at};
 
 pub use crate::queue::holding::{

@@ -64,7 +64,7 @@ impl<S> Sharded<S> {
     }
 
     /// Locks the shards of all `hashes`, in ascending order, so that two callers never wait for each other.
-    pub(crate) fn lock_all(&self, hashes: &[u64]) -> LockedShards<'_, S> {
+    pub fn lock_all(&self, hashes: &[u64]) -> LockedShards<'_, S> {
         let mut indices: SmallVec<[usize; 8]> =
             hashes.iter().map(|hash| self.index(*hash)).collect();
         indices.sort_unstable();
@@ -81,14 +81,18 @@ impl<S> Sharded<S> {
 }
 
 /// Several shards, each locked once.
-pub(crate) struct LockedShards<'a, S> {
+#[derive(Debug)]
+pub struct LockedShards<'a, S> {
     sharded: &'a Sharded<S>,
     guards: SmallVec<[(usize, MutexGuard<'a, S>); 8]>,
 }
 
 impl<S> LockedShards<'_, S> {
     /// The shard of `hash`, one of those that were locked.
-    pub(crate) fn shard(&mut self, hash: u64) -> &mut S {
+    ///
+    /// # Panics
+    /// If the shard is not locked.
+    pub fn shard(&mut self, hash: u64) -> &mut S {
         let index = self.sharded.index(hash);
         let guard = self.guards.iter_mut().find(|(locked, _)| *locked == index);
         &mut guard.expect("the shard of every hash is locked").1
