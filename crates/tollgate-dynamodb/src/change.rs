@@ -421,13 +421,13 @@ fn admitted(
     Ok(Outcome::Decided(Decision::Admitted(permit)))
 }
 
-fn contended(key: &str) -> Error {
+pub(crate) fn contended(key: &str) -> Error {
     Error::new(
         ErrorKind::Contended,
         format!("dynamodb: {key:?} is changed by too many at once; ask again later"),
     )
 }
 
-fn nothing_returned() -> Error {
+pub(crate) fn nothing_returned() -> Error {
     Error::new(ErrorKind::Corrupt, "dynamodb: a write returned no item")
 }

@@ -87,8 +87,13 @@ impl Expression {
 
     /// Requires that `name` is this number.
     pub(crate) fn only_if_is(&mut self, name: &str, number: u128) {
-        let (name, number) = (self.name(name), self.number(number));
-        self.only_if(format!("{name}={number}"));
+        self.only_if_equal(name, to_number(number));
+    }
+
+    /// Requires that `name` is `value`.
+    pub(crate) fn only_if_equal(&mut self, name: &str, value: AttributeValue) {
+        let (name, value) = (self.name(name), self.value(value));
+        self.only_if(format!("{name}={value}"));
     }
 
     /// Requires that `name` is missing.

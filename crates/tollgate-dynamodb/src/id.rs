@@ -5,6 +5,7 @@
 //! x    when the id is forgotten, µs     d    the digest of the ask
 //! s    the stamp of the charge          a    when it was charged, µs
 //! ttl  when it may be deleted, s
+//! m    of an ask with several charges, when the others were charged and their stamps, packed
 //! ```
 //!
 //! An ask without an id is a single write. An ask with one is a compare-and-swap of the entry together with the item of the
@@ -16,12 +17,14 @@ use tollgate::core::{ChargeRecord, Remembered, Timestamp};
 use tollgate::gate::Operation;
 
 use crate::conditional_update::PRUNE_SLACK;
-use crate::expression::{Expression, to_number};
+use crate::expression::{Expression, to_bytes, to_number};
 use crate::item::{AT, Attributes, Item, KEY, TTL, corrupt};
+use crate::packed::{Packer, unpack};
 
 const EXPIRES: &str = "x";
 const STAMP: &str = "s";
 const DIGEST: &str = "d";
+const OTHERS: &str = "m";
 
 /// Returns the key of the item of the operation's id. No policy has an empty name, so no entry is there.
 pub(crate) fn key_of(operation: &Operation<'_>) -> Option<String> {
@@ -39,6 +42,11 @@ pub(crate) struct IdWrite {
 }
 
 impl IdWrite {
+    /// Returns the permission that the write needs.
+    pub(crate) const fn action(&self) -> &'static str {
+        if self.item.is_some() { "PutItem" } else { "DeleteItem" }
+    }
+
     /// Stores `given`, if the id is still as `known` at `now`.
     pub(crate) fn remember(
         key: String,
@@ -63,6 +71,31 @@ impl IdWrite {
         Self { key, item: Some(Attributes::from(item)), condition }
     }
 
+    /// Stores what the charges after the first got, too. If the id was known, those of then must still be as `known`: a
+    /// first charge in shadow mode has no stamp of its own.
+    pub(crate) fn with_others(
+        mut self,
+        others: &[ChargeRecord],
+        known: Option<&[ChargeRecord]>,
+    ) -> Self {
+        match known {
+            Some([]) => self.condition.only_if_missing(OTHERS),
+            Some(known) => self.condition.only_if_equal(OTHERS, to_bytes(write_others(known))),
+            None => {}
+        }
+        if let Some(item) = &mut self.item {
+            item.insert(OTHERS.to_owned(), to_bytes(write_others(others)));
+        }
+        self
+    }
+
+    /// Deletes the id, if it still is that of `charge`, which may be one in shadow mode.
+    pub(crate) fn forget_charge(key: String, charge: ChargeRecord) -> Self {
+        let mut write = Self::forget(key, charge.stamp);
+        write.condition.only_if_is(AT, charge.at.as_micros().into());
+        write
+    }
+
     /// Deletes the id, if it still is that of the charge `stamp`.
     pub(crate) fn forget(key: String, stamp: u64) -> Self {
         let mut condition = Expression::default();
@@ -81,6 +114,23 @@ pub(crate) fn remembered(item: &Item) -> Result<Remembered, Error> {
         digest: number(DIGEST)?,
         expires_at: Timestamp::from_micros(number(EXPIRES)?),
     })
+}
+
+fn write_others(others: &[ChargeRecord]) -> Vec<u8> {
+    let mut packer = Packer::default();
+    for other in others {
+        packer.push(other.at.as_micros());
+        packer.push(other.stamp);
+    }
+    packer.0
+}
+
+/// Parses what the charges after the first got under an id.
+pub(crate) fn others(item: &Item) -> Result<Vec<ChargeRecord>, Error> {
+    let numbers = unpack(item.bytes(OTHERS).unwrap_or_default())?;
+    let record =
+        |[at, stamp]: &[u64; 2]| ChargeRecord { at: Timestamp::from_micros(*at), stamp: *stamp };
+    Ok(numbers.as_chunks().0.iter().map(record).collect())
 }
 
 fn key(item: &Item) -> &str {

@@ -63,7 +63,7 @@ impl Item {
         self.small(name).map(Timestamp::from_micros)
     }
 
-    fn bytes(&self, name: &str) -> Option<&[u8]> {
+    pub(crate) fn bytes(&self, name: &str) -> Option<&[u8]> {
         self.attributes.get(name)?.as_b().ok().map(AsRef::as_ref)
     }
 

@@ -14,6 +14,7 @@ mod format_1_ids;
 mod hints;
 mod id;
 mod item;
+mod joint;
 mod layout;
 mod options;
 mod overrides;

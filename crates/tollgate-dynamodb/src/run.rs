@@ -27,7 +27,7 @@ impl<'a> Seen<'a> {
     }
 
     /// Returns the entry for `operation`; a fresh one without an item.
-    fn entry(&self, operation: &Operation<'_>, now: Timestamp) -> Result<Entry, Error> {
+    pub(crate) fn entry(&self, operation: &Operation<'_>, now: Timestamp) -> Result<Entry, Error> {
         let numbers = self.format.numbers(operation.policy());
         match self.item {
             Some(item) => item.entry_with(numbers, given_back(operation), self.observations),
@@ -102,14 +102,16 @@ fn run_on(
         return format.apply(operation, entry, known, now);
     }
     let applied = format.apply(operation, &mut entry.clone(), known, now)?;
-    if applied.change == Change::Entry {
-        return Err(Error::new(
-            ErrorKind::Contended,
-            format!(
-                "dynamodb: more than {SETTLED_RUNS_MAX_SHARED} permits of this subject are not settled; settle or release \
-                 them, or retry later"
-            ),
-        ));
-    }
-    Ok(applied)
+    if applied.change == Change::Entry { Err(too_many_in_flight()) } else { Ok(applied) }
+}
+
+/// The error of a subject with too many permits that are not settled.
+pub(crate) fn too_many_in_flight() -> Error {
+    Error::new(
+        ErrorKind::Contended,
+        format!(
+            "dynamodb: more than {SETTLED_RUNS_MAX_SHARED} permits of this subject are not settled; settle or release \
+             them, or retry later"
+        ),
+    )
 }

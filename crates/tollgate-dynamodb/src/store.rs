@@ -89,6 +89,9 @@ impl DynamoDb {
         attempts: &mut Attempts<'_>,
         operation: &Operation<'_>,
     ) -> Result<Outcome, Error> {
+        if operation.is_joint() {
+            return self.answer_joint(attempts, operation).await;
+        }
         let layout = Layout::for_policy(operation.policy());
         layout.check(operation.policy())?;
         let key = format!("{}/{}", operation.policy().name(), operation.subject());

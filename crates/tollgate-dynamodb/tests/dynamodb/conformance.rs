@@ -13,9 +13,9 @@ use tollgate_testkit::servers::{Ministack, unique_name};
 
 use crate::{Dynamo, TestTable, connect, options_for};
 
-const FEW: Capabilities = Capabilities { stories: 60, tasks: 64, arrears: true };
+const FEW: Capabilities = Capabilities { stories: 60, tasks: 64, arrears: true, joint: true };
 /// The second server is ten times slower.
-const FEWER: Capabilities = Capabilities { stories: 10, tasks: 32, arrears: true };
+const FEWER: Capabilities = Capabilities { stories: 10, tasks: 32, arrears: true, joint: true };
 
 tollgate_conformance::suite! {
     fn one_instance() -> Fixture {

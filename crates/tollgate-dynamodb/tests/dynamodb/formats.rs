@@ -162,7 +162,7 @@ tollgate_conformance::suite! {
         let table = tokio::runtime::Runtime::new().unwrap().block_on(TestTable::new());
         let open = async { Arc::new(old_gate(&table).await) as Arc<dyn Gate> };
         Fixture::open(table.clock.clone(), open)
-            .with_capabilities(Capabilities { stories: 60, tasks: 64, arrears: true })
+            .with_capabilities(Capabilities { stories: 60, tasks: 64, arrears: true, joint: false })
             .with_bounded_refunds()
             .with_exact_logs()
             .holding(table)
