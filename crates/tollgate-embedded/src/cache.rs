@@ -7,9 +7,9 @@ use std::sync::MutexGuard;
 
 use hashbrown::HashTable;
 use tollgate::core::Entry;
-use tollgate::internal::Sharded;
+use tollgate::internal::{LockedShards, Sharded};
 
-use crate::ids::RecentIds;
+use crate::ids::{IdRecord, RecentIds};
 use crate::row::Key;
 
 /// The most cached entries, besides unwritten ones.
@@ -41,8 +41,20 @@ pub(crate) struct Item {
     /// Whether the database has a row, as of the last batch that the writer took.
     pub(crate) is_stored: bool,
     pub(crate) ids: RecentIds,
+    /// The last batch that it was encoded for.
+    pub(crate) encoded_in: u64,
+    /// What batches that are not encoded yet hold of it, in their order, where the entry has changed since.
+    pending: Vec<PendingState>,
     /// Whether it was used since the last eviction.
     used: bool,
+}
+
+/// The state of an item for a batch that is not encoded yet.
+#[derive(Clone, Debug)]
+pub(crate) struct PendingState {
+    batch: u64,
+    pub(crate) entry: Option<Entry>,
+    pub(crate) ids: Vec<(Box<str>, Option<IdRecord>)>,
 }
 
 impl Cache {
@@ -54,6 +66,11 @@ impl Cache {
     /// Locks the shard of `hash`.
     pub(crate) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         self.shards.lock(hash)
+    }
+
+    /// Locks the shards of all `hashes`.
+    pub(crate) fn lock_all(&self, hashes: &[u64]) -> LockedShards<'_, Shard> {
+        self.shards.lock_all(hashes)
     }
 
     /// Returns the number of cached keys.
@@ -89,7 +106,8 @@ impl Shard {
             self.make_room(durable);
         }
         let ids = RecentIds::default();
-        let item = Item { hash, key, entry, changed_in: 0, is_stored, ids, used: true };
+        let (changed_in, encoded_in, pending, used) = (0, 0, Vec::new(), true);
+        let item = Item { hash, key, entry, changed_in, is_stored, ids, encoded_in, pending, used };
         self.items.insert_unique(hash, item, |item| item.hash).into_mut()
     }
 
@@ -106,6 +124,26 @@ impl Shard {
 impl Item {
     pub(crate) const fn key(&self) -> &Key {
         &self.key
+    }
+
+    /// Enters `batch`, which writes the next change together with those of other keys. An older batch that is not encoded
+    /// yet gets a copy of what is there now.
+    pub(crate) fn enter(&mut self, batch: u64) {
+        let before = self.changed_in;
+        if before < batch && self.encoded_in < before {
+            let ids = self.ids.take_unwritten(before);
+            let ids = ids.map(|(id, record)| (id.into(), record.cloned())).collect();
+            self.pending.push(PendingState { batch: before, entry: self.entry.clone(), ids });
+        }
+        self.changed_in = batch;
+    }
+
+    /// Returns what `batch` writes, if that is not the present state.
+    pub(crate) fn take_pending(&mut self, batch: u64) -> Option<PendingState> {
+        if self.pending.first()?.batch == batch {
+            return Some(self.pending.remove(0));
+        }
+        self.pending.first().cloned()
     }
 }
 

@@ -41,6 +41,13 @@ struct Counts {
     policies: KeyCounts,
 }
 
+impl Counts {
+    fn add(&mut self, policy: &str) {
+        self.total += 1;
+        add(&mut self.policies, policy, 1);
+    }
+}
+
 /// Where the search for entries to evict goes on, and when.
 #[derive(Debug, Default)]
 pub(crate) struct Search {
@@ -81,36 +88,28 @@ impl Keys {
         }
     }
 
-    /// Counts one more key of `policy`.
+    /// Counts one more key of each of `policies`, or of none.
     ///
     /// # Errors
-    /// [`Full`](ErrorKind::Full) if the store or the policy has as many keys as it may have.
-    pub(crate) fn take(&self, policy: &Policy) -> Result<(), Error> {
-        let name = policy.name();
-        self.take_if(name, |counts| self.exceeded_by(counts, policy)).map_err(|bound| {
+    /// [`Full`](ErrorKind::Full) if the store or a policy has as many keys as it may have.
+    pub(crate) fn take(&self, policies: &[&Policy]) -> Result<(), Error> {
+        let mut counts = lock(&self.counts);
+        if let Some((bound, policy)) = self.exceeded_by(&counts, policies) {
+            drop(counts);
             self.was_full.store(true, Ordering::Relaxed);
-            full(bound, name)
-        })
+            return Err(full(bound, policy.name()));
+        }
+        policies.iter().for_each(|policy| counts.add(policy.name()));
+        Ok(())
     }
 
     /// Counts one more key of the policy called `policy`, for an operator: only the bound of the store applies.
     pub(crate) fn take_unshared(&self, policy: &str) -> Result<(), Error> {
-        let most = self.keys_max;
-        self.take_if(policy, |counts| (most <= counts.total).then_some(Bound::Store(most)))
-            .map_err(|bound| full(bound, policy))
-    }
-
-    fn take_if(
-        &self,
-        policy: &str,
-        exceeded: impl FnOnce(&Counts) -> Option<Bound>,
-    ) -> Result<(), Bound> {
         let mut counts = lock(&self.counts);
-        if let Some(bound) = exceeded(&counts) {
-            return Err(bound);
+        if self.keys_max <= counts.total {
+            return Err(full(Bound::Store(self.keys_max), policy));
         }
-        counts.total += 1;
-        add(&mut counts.policies, policy, 1);
+        counts.add(policy);
         Ok(())
     }
 
@@ -121,18 +120,27 @@ impl Keys {
         add(&mut counts.policies, policy, -1);
     }
 
-    /// Returns the bound that another key of `policy` would exceed.
-    pub(crate) fn exceeded(&self, policy: &Policy) -> Option<Bound> {
-        self.exceeded_by(&lock(&self.counts), policy)
+    /// Returns the bound that another key of each of `policies` would exceed, and the policy of the key without room.
+    pub(crate) fn exceeded<'p>(&self, policies: &[&'p Policy]) -> Option<(Bound, &'p Policy)> {
+        self.exceeded_by(&lock(&self.counts), policies)
     }
 
-    fn exceeded_by(&self, counts: &Counts, policy: &Policy) -> Option<Bound> {
-        let most = policy.subjects_max().unwrap_or(self.policy_keys_max);
-        let keys = counts.policies.get(policy.name()).copied().unwrap_or(0);
-        if most <= keys {
-            return Some(Bound::Policy(most));
-        }
-        (self.keys_max <= counts.total).then_some(Bound::Store(self.keys_max))
+    fn exceeded_by<'p>(
+        &self,
+        counts: &Counts,
+        policies: &[&'p Policy],
+    ) -> Option<(Bound, &'p Policy)> {
+        policies.iter().zip(0..).find_map(|(policy, before)| {
+            let most = policy.subjects_max().unwrap_or(self.policy_keys_max);
+            let keys = counts.policies.get(policy.name()).copied().unwrap_or(0);
+            let earlier = policies.iter().zip(0..before);
+            let earlier = earlier.map(|(other, _)| u64::from(other.name() == policy.name()));
+            if most <= keys + earlier.sum::<u64>() {
+                return Some((Bound::Policy(most), *policy));
+            }
+            (self.keys_max <= counts.total + before)
+                .then_some((Bound::Store(self.keys_max), *policy))
+        })
     }
 
     /// Returns the number of keys.

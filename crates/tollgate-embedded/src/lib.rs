@@ -9,6 +9,7 @@ mod entries;
 mod folder;
 mod group_commit;
 mod ids;
+mod joint;
 mod keys;
 mod maintenance;
 mod options;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rusqlite::Connection;
-use tollgate::core::{Applied, Change, Entry, Known, apply};
+use tollgate::core::{Applied, Change, Entry, IdChange, JoinedOutcome, Known, apply};
 use tollgate::entries::Rewrite;
 use tollgate::gate::{Operation, Outcome};
 use tollgate::observe::{Event, Observer};
@@ -15,6 +15,7 @@ use tollgate::{Decision, Error, ErrorKind, Policy, Span, Timestamp};
 use crate::cache::{Cache, Item, Shard};
 use crate::database::{self, DAMAGED, fault};
 use crate::group_commit::{Changed, GroupCommit, closed};
+use crate::ids::IdRecord;
 use crate::keys::{Bound, Keys};
 use crate::maintenance::{Requests, Sweep};
 use crate::options::Durability;
@@ -129,9 +130,28 @@ impl Shared {
         now: Timestamp,
     ) -> Result<Decided, Error> {
         self.group_commit.check_open()?;
+        match operation {
+            Operation::Acquire(ask) | Operation::Charge(ask) if ask.has_several_charges() => {
+                self.decide_joint(operation, ask, now)
+            }
+            joint if joint.is_joint() => {
+                let (mut joined, mut batch) = (JoinedOutcome::default(), 0);
+                for part in joint.parts()? {
+                    joined.add(self.decide_single(&part.operation(), now).map(|decided| {
+                        batch = batch.max(decided.batch);
+                        decided.outcome
+                    }));
+                }
+                Ok(Decided { outcome: joined.finish()?, batch })
+            }
+            single => self.decide_single(single, now),
+        }
+    }
+
+    fn decide_single(&self, operation: &Operation<'_>, now: Timestamp) -> Result<Decided, Error> {
         match self.decide_once(operation, now) {
             Err(full) if full.kind() == ErrorKind::Full => {
-                if self.make_room(operation.policy(), now)? {
+                if self.make_room(&[operation.policy()], now)? {
                     self.decide_once(operation, now)
                 } else {
                     Err(full)
@@ -141,29 +161,34 @@ impl Shared {
         }
     }
 
-    /// Evicts entries to make room for a key of `policy`. Returns whether there may be room now.
+    /// Evicts entries to make room for a key of each of `policies`. Returns whether there may be room now.
     #[cold]
-    fn make_room(&self, policy: &Policy, now: Timestamp) -> Result<bool, Error> {
-        let scope = match self.keys.exceeded(policy) {
-            None => return Ok(true),
-            Some(Bound::Policy(_)) => policy.name(),
-            Some(Bound::Store(_)) => "",
-        };
-        self.keys.search(scope, |search| {
-            if self.keys.exceeded(policy).is_none() {
-                return Ok(true);
-            }
-            if search.is_paused(now) {
+    pub(crate) fn make_room(&self, policies: &[&Policy], now: Timestamp) -> Result<bool, Error> {
+        while let Some((bound, policy)) = self.keys.exceeded(policies) {
+            let scope = match bound {
+                Bound::Policy(_) => policy.name(),
+                Bound::Store(_) => "",
+            };
+            let is_made: Result<bool, Error> = self.keys.search(scope, |search| {
+                if self.keys.exceeded(policies).is_none() {
+                    return Ok(true);
+                }
+                if search.is_paused(now) {
+                    return Ok(false);
+                }
+                let mut sweep = Sweep::within(scope, std::mem::take(&mut search.after));
+                let is_made = sweep.evict(self, now)?;
+                search.after = sweep.into_position();
+                if !is_made {
+                    search.pause(now);
+                }
+                Ok(is_made)
+            });
+            if !is_made? {
                 return Ok(false);
             }
-            let mut sweep = Sweep::within(scope, std::mem::take(&mut search.after));
-            let is_made = sweep.evict(self, now)?;
-            search.after = sweep.into_position();
-            if !is_made {
-                search.pause(now);
-            }
-            Ok(is_made)
-        })
+        }
+        Ok(true)
     }
 
     /// Decides `operation` on the cached entry, and loads it first if necessary.
@@ -180,16 +205,19 @@ impl Shared {
             return self.decide_on(item, hash, operation, now);
         }
         let mut entry = Entry::fresh(policy, now);
-        let known = self.stored_id(hash, &key, operation)?;
+        let known = known(self.stored_id(hash, &key, operation)?.as_ref());
         let applied = apply(operation, &mut entry, known, now)?;
-        let batch = match applied.change {
-            Change::Entry => {
-                self.keys.take(policy)?;
-                let item = self.insert(&mut shard, hash, key, Some(entry), false);
-                item.ids.change(operation, applied.id, self.group_commit.durable());
+        let batch = match (applied.change, applied.id) {
+            (Change::Nothing, IdChange::Nothing) => 0,
+            (change, id) => {
+                let entry = (change == Change::Entry).then_some(entry);
+                if entry.is_some() {
+                    self.keys.take(&[policy])?;
+                }
+                let item = self.insert(&mut shard, hash, key, entry, false);
+                item.ids.change(operation, id, self.group_commit.durable());
                 self.changed(item, hash, now)?
             }
-            Change::Nothing => 0,
         };
         Ok(Decided { outcome: applied.outcome, batch })
     }
@@ -208,11 +236,11 @@ impl Shared {
                 let outcome = apply(operation, &mut entry.repaired(now), Known::New, now)?.outcome;
                 return Ok(Decided { outcome, batch: 0 });
             }
-            self.repair(item, hash, operation, now, ahead)?;
+            self.repair(item, hash, (operation.policy(), operation.subject()), now, ahead)?;
         }
-        let known = match operation.id().and_then(|id| item.ids.known(id)) {
-            Some(known) => known,
-            None => self.stored_id(hash, item.key(), operation)?,
+        let known = match operation.id().and_then(|id| item.ids.find(id)) {
+            Some(recent) => known(recent),
+            None => known(self.stored_id(hash, item.key(), operation)?.as_ref()),
         };
         let Applied { outcome, change, id } = match &mut item.entry {
             Some(entry) => apply(operation, entry, known, now)?,
@@ -221,34 +249,33 @@ impl Shared {
                 let mut entry = Entry::fresh(operation.policy(), now);
                 let applied = apply(operation, &mut entry, known, now)?;
                 if applied.change == Change::Entry {
-                    self.keys.take(operation.policy())?;
+                    self.keys.take(&[operation.policy()])?;
                     *none = Some(entry);
                 }
                 applied
             }
         };
         item.ids.change(operation, id, self.group_commit.durable());
-        let batch = match change {
-            Change::Nothing if is_independent(&outcome) => 0,
-            Change::Nothing => item.changed_in,
-            Change::Entry => self.changed(item, hash, now)?,
+        let batch = match (change, id) {
+            (Change::Nothing, IdChange::Nothing) if is_independent(&outcome) => 0,
+            (Change::Nothing, IdChange::Nothing) => item.changed_in,
+            _ => self.changed(item, hash, now)?,
         };
         Ok(Decided { outcome, batch })
     }
 
     /// Replaces an entry from the future, which a wrong clock wrote: deciding at its time would lock the subject until then.
     #[cold]
-    fn repair(
+    pub(crate) fn repair(
         &self,
         item: &mut Item,
         hash: u64,
-        operation: &Operation<'_>,
+        (policy, subject): (&Policy, &str),
         now: Timestamp,
         ahead: Span,
     ) -> Result<(), Error> {
         item.entry = item.entry.as_ref().map(|entry| entry.repaired(now));
         self.changed(item, hash, now)?;
-        let (policy, subject) = (operation.policy(), operation.subject());
         let name = policy.name();
         tracing::warn!(
             policy = name,
@@ -290,11 +317,16 @@ impl Shared {
     }
 
     /// Looks up the id of `operation` in the database.
-    fn stored_id(&self, hash: u64, key: &Key, operation: &Operation<'_>) -> Result<Known, Error> {
-        let Some(id) = operation.id() else { return Ok(Known::New) };
+    pub(crate) fn stored_id(
+        &self,
+        hash: u64,
+        key: &Key,
+        operation: &Operation<'_>,
+    ) -> Result<Option<IdRecord>, Error> {
+        let Some(id) = operation.id() else { return Ok(None) };
         match self.read(hash, |connection| database::id(connection, key, id))? {
-            None => Ok(Known::New),
-            Some(Some(given)) => Ok(Known::Before(given)),
+            None => Ok(None),
+            Some(Some(record)) => Ok(Some(record)),
             Some(None) => {
                 let why = format!("the row of the id {id:?} does not match its checksum");
                 Err(database::damaged(&self.path, &why))
@@ -366,6 +398,11 @@ impl Shared {
             *lock(reader) = Reader::Closed;
         }
     }
+}
+
+/// What is known of the id of an operation from its record.
+pub(crate) fn known(record: Option<&IdRecord>) -> Known {
+    record.map_or(Known::New, |record| Known::Before(record.given))
 }
 
 /// Whether an outcome without a change need not wait for earlier changes: a read, or an admission that a shadow policy

@@ -114,9 +114,26 @@ impl Writer {
                 let mut shard = self.shared.cache.shard(changed.hash);
                 let item = shard.find_key(changed.hash, &changed.key);
                 item.and_then(|item| {
-                    let unwritten = item.ids.take_unwritten(batch.number);
-                    ids.extend(unwritten.map(|(id, given)| (ids::key(&changed.key, id), given)));
-                    let was_stored = std::mem::replace(&mut item.is_stored, item.entry.is_some());
+                    item.encoded_in = batch.number;
+                    let pending = item.take_pending(batch.number);
+                    let entry =
+                        match &pending {
+                            Some(pending) => {
+                                let unwritten = pending.ids.iter();
+                                ids.extend(unwritten.map(|(id, record)| {
+                                    (ids::key(&changed.key, id), record.clone())
+                                }));
+                                pending.entry.as_ref()
+                            }
+                            None => {
+                                let unwritten = item.ids.take_unwritten(batch.number);
+                                ids.extend(unwritten.map(|(id, record)| {
+                                    (ids::key(&changed.key, id), record.cloned())
+                                }));
+                                item.entry.as_ref()
+                            }
+                        };
+                    let was_stored = std::mem::replace(&mut item.is_stored, entry.is_some());
                     match (was_stored, item.is_stored) {
                         (false, true) => {
                             self.stored.add(changed.key.policy(), 1);
@@ -125,7 +142,7 @@ impl Writer {
                         (true, false) => self.stored.add(changed.key.policy(), -1),
                         _ => {}
                     }
-                    let entry = item.entry.as_ref()?;
+                    let entry = entry?;
                     row::encode(&changed.key, entry, &mut self.value);
                     Some(entry.at())
                 })
@@ -135,8 +152,8 @@ impl Writer {
                 None => writes.remove(&changed.key)?,
             }
         }
-        for (key, given) in &ids {
-            writes.id(key, given.as_ref())?;
+        for (key, record) in &ids {
+            writes.id(key, record.as_ref())?;
         }
         if !ids.is_empty() {
             writes.forget_ids(self.shared.time.now(), 2 * ids.len())?;

@@ -1,10 +1,10 @@
 //! Reading and writing rows.
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
-use tollgate::core::{Entry, Remembered};
+use tollgate::core::Entry;
 use tollgate::{Error, Policy, Timestamp};
 
-use crate::ids;
+use crate::ids::{self, IdRecord};
 use crate::keys::{self, KeyCounts, StoredKeys};
 use crate::row::{self, Key};
 use crate::time::Saved;
@@ -28,7 +28,7 @@ pub(crate) fn id(
     connection: &Connection,
     key: &Key,
     id: &str,
-) -> rusqlite::Result<Option<Option<Remembered>>> {
+) -> rusqlite::Result<Option<Option<IdRecord>>> {
     let key = ids::key(key, id);
     connection
         .prepare_cached("SELECT value FROM ids WHERE key = ?1")?
@@ -67,12 +67,12 @@ impl<'a> Writes<'a> {
     }
 
     /// Writes the record of the id under `key`, or removes it.
-    pub(crate) fn id(&mut self, key: &[u8], given: Option<&Remembered>) -> rusqlite::Result<()> {
-        let changed = match given {
-            Some(given) => self
+    pub(crate) fn id(&mut self, key: &[u8], record: Option<&IdRecord>) -> rusqlite::Result<()> {
+        let changed = match record {
+            Some(record) => self
                 .connection
                 .prepare_cached("REPLACE INTO ids (key, value, expires_at) VALUES (?1, ?2, ?3)")?
-                .execute(params![key, ids::encode(key, given), micros(given.expires_at)]),
+                .execute(params![key, ids::encode(key, record), micros(record.given.expires_at)]),
             None => {
                 self.connection.prepare_cached("DELETE FROM ids WHERE key = ?1")?.execute([key])
             }

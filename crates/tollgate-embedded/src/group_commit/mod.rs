@@ -8,6 +8,9 @@
 //! changes a thousand times meanwhile is one row. A change belongs to the batch that is gathering, and is durable when the
 //! batch is. The writer seals a batch *before* it encodes its entries under the shard's lock; a caller that sees, under that
 //! lock, that the entry's batch is still gathering need not push again.
+//!
+//! The keys of an ask with several charges enter one batch. An entry that is also in an older batch, which is not encoded yet,
+//! is copied for that batch before it changes: otherwise that batch would have the charge of one key without the others.
 
 mod queue;
 #[cfg(test)]
@@ -111,16 +114,31 @@ impl GroupCommit {
 
     /// Adds a changed key to the gathering batch, and returns its number. Requires the shard's lock.
     pub(crate) fn push(&self, now: Timestamp, changed: Changed) -> Result<u64, Error> {
+        self.push_by(|queue| queue.push(now, changed))
+    }
+
+    /// Adds the changed keys of one ask to one batch, each with the batch that it is in, and returns the number of their
+    /// batch. Requires the locks of their shards.
+    pub(crate) fn push_together(
+        &self,
+        now: Timestamp,
+        changed: &[(u64, Changed)],
+    ) -> Result<u64, Error> {
+        self.push_by(|queue| queue.push_together(now, changed))
+    }
+
+    fn push_by(&self, push: impl FnOnce(&mut Queue) -> u64) -> Result<u64, Error> {
         let mut queue = lock(&self.queue);
         if queue.is_closed() {
             drop(queue);
             return self.check().and(Err(closed()));
         }
-        let batch = queue.push(now, changed);
+        let is_first = queue.is_empty();
+        let batch = push(&mut queue);
         self.publish(&queue);
         let wake = match self.durability {
             Durability::Strict => true,
-            Durability::Relaxed => queue.is_urgent() || queue.is_first(),
+            Durability::Relaxed => queue.is_urgent() || is_first,
         };
         if wake && queue.wake_writer() {
             self.work.notify_one();

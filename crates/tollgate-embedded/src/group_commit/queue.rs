@@ -77,6 +77,19 @@ impl Queue {
         number
     }
 
+    /// Adds keys that one commit must write together, each with the batch that it is in, and returns the number of their
+    /// batch. A batch without room for all of them is sealed before.
+    pub(super) fn push_together(&mut self, now: Timestamp, changed: &[(u64, Changed)]) -> u64 {
+        if BATCH_ROWS_MAX < self.gathering.changed.len() + changed.len() {
+            self.seal();
+        }
+        let number = self.gathering.number;
+        for (_, changed) in changed.iter().filter(|(batch, _)| *batch != number) {
+            self.push(now, changed.clone());
+        }
+        number
+    }
+
     fn seal(&mut self) {
         let next = Batch::empty(self.gathering.number + 1);
         self.sealed.push_back(std::mem::replace(&mut self.gathering, next));
@@ -108,11 +121,6 @@ impl Queue {
 
     pub(super) fn is_empty(&self) -> bool {
         self.sealed.is_empty() && self.gathering.changed.is_empty()
-    }
-
-    /// Whether the last push was the first of the queue.
-    pub(super) fn is_first(&self) -> bool {
-        self.sealed.is_empty() && self.gathering.changed.len() == 1
     }
 
     /// Whether the writer should not wait for more changes.
@@ -170,6 +178,32 @@ mod tests {
         assert_eq!(queue.take().unwrap().number, 2);
         queue.complete();
         assert_eq!((queue.oldest(), queue.take().map(|batch| batch.number)), (None, None));
+    }
+
+    #[test]
+    fn keys_of_one_ask_never_straddle_two_batches() {
+        let together = |first, second| [(first, changed("a")), (second, changed("b"))];
+        for taken in BATCH_ROWS_MAX - 3..BATCH_ROWS_MAX {
+            let mut queue = Queue::new();
+            for _ in 0..taken {
+                queue.push(at(5), changed("x"));
+            }
+            let batch = queue.push_together(at(6), &together(0, 0));
+            let expected = if taken + 2 <= BATCH_ROWS_MAX { [taken + 2, 0] } else { [taken, 2] };
+            let sizes = [(); 2].map(|()| queue.take().map_or(0, |batch| batch.changed.len()));
+            assert_eq!((batch, sizes), (1 + u64::from(expected[1] == 2), expected));
+        }
+    }
+
+    #[test]
+    fn keys_of_one_ask_that_are_in_its_batch_are_not_added_again() {
+        let mut queue = Queue::new();
+        let batch = queue.push(at(5), changed("a"));
+        let keys = [(batch, changed("a")), (0, changed("b"))];
+        assert_eq!(queue.push_together(at(6), &keys), batch);
+        assert_eq!(queue.take().unwrap().changed.len(), 2);
+        assert_eq!(queue.push_together(at(6), &keys), batch + 1);
+        assert_eq!(queue.take().unwrap().changed.len(), 2, "the first batch is sealed");
     }
 
     #[test]

@@ -13,7 +13,7 @@ fn fixture(durability: Durability, entries_max: usize) -> Fixture {
     let options = folder.options().durability(durability).check_clock(false);
     let store = Embedded::open_with(&folder.path(), options, entries_max).unwrap();
     Fixture::new(Arc::new(store), folder.clock.clone())
-        .with_capabilities(Capabilities { stories: 10, ..Capabilities::default() })
+        .with_capabilities(Capabilities { stories: 10, joint: true, ..Capabilities::default() })
         .holding(folder)
 }
 
