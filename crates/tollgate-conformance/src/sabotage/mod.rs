@@ -1,8 +1,10 @@
 //! Gates with one defect each, which the suite must catch.
 
 mod clock;
+mod joint;
 
 pub use clock::Forgetful;
+pub use joint::{JointFault, Unjoined};
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -23,6 +23,7 @@ pub struct PolicyBuilder {
     block_ttl: Span,
     capacity_per_ask: bool,
     subjects_max: Option<u64>,
+    weight: u64,
     overrides: Vec<(String, Vec<Limit>)>,
 }
 
@@ -36,6 +37,7 @@ impl PolicyBuilder {
             block_ttl: Span::ZERO,
             capacity_per_ask: false,
             subjects_max: None,
+            weight: 1,
             overrides: Vec::new(),
         }
     }
@@ -90,6 +92,14 @@ impl PolicyBuilder {
     #[must_use]
     pub const fn subjects_max(mut self, most: Option<u64>) -> Self {
         self.subjects_max = most;
+        self
+    }
+
+    /// How often the subjects of the policy are served, compared with those of other policies, while they wait for a limit
+    /// that they share. One unless set; zero counts as one.
+    #[must_use]
+    pub const fn weight(mut self, weight: u64) -> Self {
+        self.weight = if weight == 0 { 1 } else { weight };
         self
     }
 
@@ -154,6 +164,7 @@ impl PolicyBuilder {
             on_store_failure: self.on_store_failure,
             block_ttl: self.block_ttl,
             subjects_max: self.subjects_max,
+            weight: self.weight,
             overrides,
             capacity_per_ask: self.capacity_per_ask,
             with_exact_logs: OnceLock::new(),
@@ -222,6 +233,7 @@ pub(super) fn with_exact_logs(policy: &Policy) -> Option<Policy> {
         block_ttl: policy.0.block_ttl,
         capacity_per_ask: policy.0.capacity_per_ask,
         subjects_max: policy.0.subjects_max,
+        weight: policy.0.weight,
         overrides: Vec::new(),
     };
     built.build().ok()

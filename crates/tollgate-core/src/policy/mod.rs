@@ -61,6 +61,7 @@ struct Inner {
     on_store_failure: OnStoreFailure,
     block_ttl: Span,
     subjects_max: Option<u64>,
+    weight: u64,
     overrides: HashMap<Box<str>, Policy>,
     capacity_per_ask: bool,
     shape: Vec<u8>,
@@ -141,6 +142,12 @@ impl Policy {
     #[must_use]
     pub fn subjects_max(&self) -> Option<u64> {
         self.0.subjects_max
+    }
+
+    /// Returns how often its subjects are served while they wait for a limit that they share with others; at least one.
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        self.0.weight
     }
 
     /// Returns whether the policy is in shadow mode: a denial admits all the same.
@@ -281,6 +288,7 @@ impl PartialEq for Policy {
                     .eq(other.metered().iter().map(|limit| &limit.gauge))
                 && self.0.shadow == other.0.shadow
                 && self.0.subjects_max == other.0.subjects_max
+                && self.0.weight == other.0.weight
                 && self.0.on_store_failure == other.0.on_store_failure
                 && self.0.overrides == other.0.overrides)
     }

@@ -46,7 +46,8 @@ impl Policy {
             .shadow(self.0.shadow)
             .on_store_failure(self.0.on_store_failure)
             .block_ttl(self.0.block_ttl)
-            .subjects_max(self.0.subjects_max);
+            .subjects_max(self.0.subjects_max)
+            .weight(self.0.weight);
         for (other, policy) in self.overrides().filter(|(other, _)| !changes.contains_key(other)) {
             builder = builder.override_for(other, policy.limits().cloned().collect());
         }

@@ -47,6 +47,7 @@ impl Policy {
             .limits(limits)
             .shadow(self.0.shadow)
             .subjects_max(self.0.subjects_max)
+            .weight(self.0.weight)
             .on_store_failure(self.0.on_store_failure)
             .build()
     }

@@ -1,9 +1,14 @@
-//! Waiting for room, first come first served.
+//! Waiting for room, first come first served, and fairly between tenants.
 //!
 //! [`Queue`] wraps a gate and adds [`Queue::acquire_within`]: wait until the ask is admitted or a deadline passes.
 //! The first of a queue sleeps until exactly the time that its denial promised, or until something is given back through
 //! this gate, and asks again. An ask that does not wait never overtakes one that does: unless there is room for all of
 //! them it is denied, and its wait includes those in front.
+//!
+//! An ask with several charges waits in the queue of the charge that refuses it, and moves when another one does, so
+//! nobody is held up by a waiter whose own limit binds. In the queue of a shared limit its tenant, the subject of the first
+//! charge, takes turns with the others: the next is the tenant that was charged least per
+//! [weight](tollgate_core::PolicyBuilder::weight). No ask overtakes another one of its tenant.
 //!
 //! The wait for slots of a concurrency limit is an estimate, since it depends on their holders. The queue observes how
 //! long permits hold slots, and estimates the waits of its denials from that. A slot that is released through this gate
@@ -11,6 +16,7 @@
 //! asked, so the first waiter polls, every 50 ms to 1 s.
 
 pub(crate) mod holding;
+mod share;
 mod wait_queues;
 
 pub use wait_queues::WAITERS_MAX;
@@ -21,8 +27,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 
 use tollgate_core::{
-    Amounts, Ask, Backoff, Decision, Denial, Operation, Outcome, PER_MILLE, Permit, Policy, Rule,
-    Span, Timestamp, Wait,
+    Amounts, Ask, Backoff, Charge, Costs, Decision, Denial, Operation, Outcome, PER_MILLE, Permit,
+    Policy, Rule, Span, Timestamp, Wait,
 };
 
 use crate::clock::Clock;
@@ -32,7 +38,8 @@ use crate::internal::edge;
 use crate::sync::{AtomicUsize, Mutex, lock};
 
 use holding::{HoldingTimes, SLOT_POLL_MAX, SLOT_POLL_MIN, is_held_until_release};
-use wait_queues::{QueueKey, WaitQueues};
+use share::{actual_share, share};
+use wait_queues::{Place, QueueKey, WaitQueues};
 
 /// The longest wait after a denial that was decided without the store. That may be back any moment, and know better.
 const DEGRADED_POLL: Span = Span::from_secs(1);
@@ -114,9 +121,12 @@ impl<G: Gate> Queue<G> {
         ask: &Ask<'_>,
         deadline: Timestamp,
     ) -> Result<Decision, Error> {
-        let enqueued = self.join(ask)?;
         let left = deadline.since(self.clock.now());
-        let due = self.clock.monotonic().plus(left);
+        let due = Due { deadline, monotonic: self.clock.monotonic().plus(left) };
+        if ask.has_several_charges() {
+            return self.acquire_jointly_within(ask, due).await;
+        }
+        let enqueued = self.join(ask, &ask.charges().next().expect("an ask has a charge"))?;
         let mut denial = match self.ask(ask, enqueued.in_front()).await? {
             Decision::Denied(denial) => denial,
             admitted => return Ok(admitted),
@@ -125,12 +135,7 @@ impl<G: Gate> Queue<G> {
             if denial.wait == Wait::Never || self.is_hopeless(ask, &denial, deadline) {
                 return Ok(Decision::Denied(denial));
             }
-            let promised = if enqueued.is_first() { self.wake_at(&denial) } else { deadline };
-            // A wall clock that was set back must not delay a waiter beyond the deadline.
-            let left = due.as_micros().saturating_sub(self.clock.monotonic().as_micros());
-            let alarm = promised.min(deadline).min(self.clock.now() + Span::from_micros(left));
-            enqueued.called_or(self.clock.sleep_until(alarm)).await;
-            let late = due <= self.clock.monotonic() || deadline <= self.clock.now();
+            let late = self.sleep(&enqueued, &denial, due).await;
             let in_front = enqueued.in_front();
             if !in_front.is_empty() {
                 if late {
@@ -146,6 +151,53 @@ impl<G: Gate> Queue<G> {
         }
     }
 
+    /// Waits until every charge of `ask` fits. It waits in the queue of the charge that refuses it, so it asks the gate
+    /// before it waits, unless others are to be served first.
+    async fn acquire_jointly_within(&self, ask: &Ask<'_>, due: Due) -> Result<Decision, Error> {
+        let blocking = ask.charges().find(|charge| self.blocks(ask, charge).is_some());
+        let mut enqueued = blocking.map(|charge| self.join(ask, charge)).transpose()?;
+        let mut late = false;
+        loop {
+            if let Some(enqueued) = &enqueued {
+                while !late && !enqueued.is_first() {
+                    late = self.sleep_until(enqueued, due.deadline, due).await;
+                }
+            }
+            let denial = match self.ask(ask, Vec::new()).await? {
+                Decision::Denied(denial) => denial,
+                admitted => return Ok(admitted),
+            };
+            let is_final = late || denial.wait == Wait::Never;
+            if is_final || self.is_hopeless(ask, &denial, due.deadline) {
+                return Ok(Decision::Denied(denial));
+            }
+            let charge = binding_charge(ask, &denial);
+            let place = match enqueued.take() {
+                Some(place) if place.place.key == queue_key(charge) => place,
+                // The place in the other queue is given up after the new one is taken.
+                _ => self.join(ask, charge)?,
+            };
+            lock(&self.queues).denied(&place.place, &denial);
+            late = self.sleep(&place, &denial, due).await;
+            enqueued = Some(place);
+        }
+    }
+
+    /// Sleeps until the time that `denial` promised, if it is first, or until it is called. Returns whether it is too late
+    /// to wait any longer.
+    async fn sleep(&self, enqueued: &Enqueued<'_, G>, denial: &Denial, due: Due) -> bool {
+        let promised = if enqueued.is_first() { self.wake_at(denial) } else { due.deadline };
+        self.sleep_until(enqueued, promised, due).await
+    }
+
+    async fn sleep_until(&self, enqueued: &Enqueued<'_, G>, alarm: Timestamp, due: Due) -> bool {
+        // A wall clock that was set back must not delay a waiter beyond the deadline.
+        let left = due.monotonic.as_micros().saturating_sub(self.clock.monotonic().as_micros());
+        let alarm = alarm.min(due.deadline).min(self.clock.now() + Span::from_micros(left));
+        enqueued.called_or(self.clock.sleep_until(alarm)).await;
+        due.monotonic <= self.clock.monotonic() || due.deadline <= self.clock.now()
+    }
+
     /// Asks the gate behind `in_front`, and estimates the wait of a denial.
     async fn ask(&self, ask: &Ask<'_>, in_front: Vec<Amounts>) -> Result<Decision, Error> {
         let mut decision = if in_front.is_empty() {
@@ -154,7 +206,58 @@ impl<G: Gate> Queue<G> {
             decide(&self.gate, &ask.clone().behind(in_front)).await?
         };
         self.estimate(ask, &mut decision);
+        if decision.is_admitted() {
+            self.charged(ask);
+        }
         Ok(decision)
+    }
+
+    /// Counts the charges of `ask`, which was admitted, for the turns of its tenant.
+    fn charged(&self, ask: &Ask<'_>) {
+        if self.waiting() == 0 {
+            return;
+        }
+        for charge in ask.charges() {
+            let share = share(charge.policy(), charge.amounts()) / ask.policy().weight();
+            self.wake(|queues| queues.charged(&queue_key(charge), ask.subject(), share));
+        }
+    }
+
+    /// Counts what settling or releasing `permit` gave back, for the turns of its tenant.
+    fn uncharged(&self, permit: &Permit, actual: Option<&Costs>) {
+        if self.waiting() == 0 {
+            return;
+        }
+        let (tenant, weight) = (permit.subject(), permit.policy().weight());
+        for part in permit.parts() {
+            let (policy, charged) = (part.policy(), part.charged().amounts);
+            let key = QueueKey::new(policy.name(), part.subject());
+            let before = share(policy, &charged) / weight;
+            let after = actual.map_or(0, |actual| actual_share(policy, &charged, actual) / weight);
+            self.wake(|queues| match before.checked_sub(after) {
+                Some(less) => queues.given_back(&key, tenant, less),
+                None => queues.charged(&key, tenant, after - before),
+            });
+        }
+    }
+
+    /// Wakes the waiter whose turn it is after a change of the queues.
+    fn wake(&self, change: impl FnOnce(&mut WaitQueues) -> Option<Waker>) {
+        let next = change(&mut lock(&self.queues));
+        next.into_iter().for_each(Waker::wake);
+    }
+
+    /// Returns the denial of `ask` because others wait for `charge` and are served first, if that is so. It is the latest
+    /// denial of the first of them.
+    fn blocks(&self, ask: &Ask<'_>, charge: &Charge<'_>) -> Option<Option<Denial>> {
+        let queues = lock(&self.queues);
+        let (denial, waiting_ahead) = queues.blocks(&queue_key(charge), ask.subject())?;
+        let asked = |denial: &Denial| charge.policy().costs(charge.amounts()).get(&denial.unit);
+        Some(denial.map(|denial| Denial {
+            waiting_ahead,
+            asked: asked(denial).unwrap_or(denial.asked),
+            ..denial.clone()
+        }))
     }
 
     /// Replaces the waits for slots by estimates from the holding times that were observed.
@@ -178,22 +281,26 @@ impl<G: Gate> Queue<G> {
             if !denial.degraded {
                 holding.denied_at(denial.decided_at, self.clock.monotonic());
             }
-            denial.estimate(|limit| holding.mean(ask.policy(), ask.subject(), limit));
+            let charge = binding_charge(ask, denial);
+            denial.estimate(|limit| holding.mean(charge.policy(), charge.subject(), limit));
         }
     }
 
-    /// Observes how long `permit` held its slots, if giving it back `changed` anything.
-    fn given_back(&self, permit: &Permit, changed: bool) {
-        if changed && permit.expires_at().is_some() {
-            lock(&self.holding).released(permit, self.clock.monotonic());
+    /// Observes how long `permit`, which was settled to `actual` or released, held its slots.
+    fn given_back(&self, permit: &Permit, actual: Option<&Costs>) {
+        self.uncharged(permit, actual);
+        for part in permit.parts().filter(|part| part.expires_at().is_some()) {
+            if actual.is_some() || is_held_until_release(part.policy()) {
+                lock(&self.holding).released(&part, self.clock.monotonic());
+            }
         }
     }
 
-    fn join(&self, ask: &Ask<'_>) -> Result<Enqueued<'_, G>, Error> {
-        let key = QueueKey::for_ask(ask);
-        let ticket = lock(&self.queues).join(&key, *ask.amounts())?;
+    fn join(&self, ask: &Ask<'_>, charge: &Charge<'_>) -> Result<Enqueued<'_, G>, Error> {
+        let amounts = *charge.amounts();
+        let place = lock(&self.queues).join(queue_key(charge), ask.subject(), amounts)?;
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        Ok(Enqueued { queue: self, key, ticket })
+        Ok(Enqueued { queue: self, place })
     }
 
     /// Returns whether neither time nor a release of slots will admit the ask before `deadline`.
@@ -202,7 +309,8 @@ impl<G: Gate> Queue<G> {
             Some(denial.not_before().since(denial.decided_at))
         } else {
             // A broker of an older version does not mark a wait for slots.
-            let binding = ask.policy().limits().find(|limit| limit.name() == &*denial.limit);
+            let policy = binding_charge(ask, denial).policy();
+            let binding = policy.limits().find(|limit| limit.name() == &*denial.limit);
             let slots = binding.is_some_and(|limit| matches!(limit.rule(), Rule::Concurrency(_)));
             denial.retry_after().filter(|_| !slots)
         };
@@ -237,34 +345,57 @@ impl<G: Gate> Queue<G> {
         if self.waiting() == 0 {
             return Vec::new();
         }
-        lock(&self.queues).in_front(&QueueKey::for_ask(ask), 0)
-    }
-
-    /// Returns a guard that calls the first waiter when it is dropped.
-    fn after<'a>(&'a self, policy: &'a Policy, subject: &'a str) -> CallNext<'a, G> {
-        CallNext { queue: self, policy: policy.name(), subject }
+        let key = QueueKey::new(ask.policy().name(), ask.subject());
+        lock(&self.queues).in_front(&key, None)
     }
 
     /// Wakes the first waiter, because something was given back.
-    fn call_next(&self, policy: &str, subject: &str) {
-        if self.waiting() == 0 {
-            return;
+    fn call_next(&self, policy: &Policy, subject: &str) {
+        if self.waiting() != 0 {
+            self.wake(|queues| queues.call(&QueueKey::new(policy.name(), subject)));
         }
-        let next = lock(&self.queues).call(&QueueKey::new(policy, subject));
-        next.into_iter().for_each(Waker::wake);
     }
 }
 
-/// Calls the first waiter when dropped: something may have been given back even if the caller went away before the reply.
+/// The end of a wait. The monotonic time is that of the deadline when the wait began.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    deadline: Timestamp,
+    monotonic: Span,
+}
+
+fn queue_key(charge: &Charge<'_>) -> QueueKey {
+    QueueKey::new(charge.policy().name(), charge.subject())
+}
+
+/// Returns the charge whose limit binds.
+fn binding_charge<'i, 'a>(ask: &'i Ask<'a>, denial: &Denial) -> &'i Charge<'a> {
+    let mut refused = denial.joint.iter().flat_map(|joint| &joint.refused);
+    let binding = refused.find(|refused| {
+        refused.policy == denial.policy
+            && refused.limit == denial.limit
+            && refused.wait == denial.bound()
+    });
+    let by_index = binding.and_then(|binding| ask.charges().nth(binding.charge));
+    let by_name = || ask.charges().find(|charge| charge.policy().name() == &*denial.policy);
+    by_index.or_else(by_name).or_else(|| ask.charges().next()).expect("an ask has a charge")
+}
+
+/// Calls the first waiters when dropped: something may have been given back even if the caller went away before the reply.
 struct CallNext<'a, G: Gate> {
     queue: &'a Queue<G>,
-    policy: &'a str,
-    subject: &'a str,
+    operation: Operation<'a>,
 }
 
 impl<G: Gate> Drop for CallNext<'_, G> {
     fn drop(&mut self) {
-        self.queue.call_next(self.policy, self.subject);
+        let (queue, operation) = (self.queue, self.operation);
+        match operation {
+            Operation::Settle(permit, _) | Operation::Release(permit) => {
+                permit.parts().for_each(|part| queue.call_next(part.policy(), part.subject()));
+            }
+            other => queue.call_next(other.policy(), other.subject()),
+        }
     }
 }
 
@@ -272,24 +403,23 @@ impl<G: Gate> Drop for CallNext<'_, G> {
 #[derive(Debug)]
 struct Enqueued<'a, G: Gate> {
     queue: &'a Queue<G>,
-    key: QueueKey,
-    ticket: u64,
+    place: Place,
 }
 
 impl<G: Gate> Enqueued<'_, G> {
     fn in_front(&self) -> Vec<Amounts> {
-        lock(&self.queue.queues).in_front(&self.key, self.ticket)
+        lock(&self.queue.queues).in_front(&self.place.key, Some(&self.place))
     }
 
     fn is_first(&self) -> bool {
-        self.in_front().is_empty()
+        lock(&self.queue.queues).is_first(&self.place)
     }
 
     /// Resolves when this ask is first and was called, or when `alarm` does.
     async fn called_or(&self, alarm: impl Future<Output = ()>) {
         let mut alarm = std::pin::pin!(alarm);
         poll_fn(|context| {
-            if lock(&self.queue.queues).is_called(&self.key, self.ticket, context.waker()) {
+            if lock(&self.queue.queues).is_called(&self.place, context.waker()) {
                 return Poll::Ready(());
             }
             alarm.as_mut().poll(context)
@@ -301,28 +431,40 @@ impl<G: Gate> Enqueued<'_, G> {
 impl<G: Gate> Drop for Enqueued<'_, G> {
     fn drop(&mut self) {
         self.queue.waiting.fetch_sub(1, Ordering::Relaxed);
-        let next = lock(&self.queue.queues).leave(&self.key, self.ticket);
-        next.into_iter().for_each(Waker::wake);
+        self.queue.wake(|queues| queues.leave(&self.place));
     }
 }
 
 impl<G: Gate> Gate for Queue<G> {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         match operation {
-            Operation::Acquire(ask) if self.waiting() != 0 || ask.policy().has_slots() => {
+            Operation::Acquire(ask) if ask.has_several_charges() && self.waiting() != 0 => {
+                let denial = ask.charges().find_map(|charge| self.blocks(ask, charge)?);
+                Box::pin(async move {
+                    match denial {
+                        Some(denial) => Ok(Outcome::Decided(Decision::Denied(denial))),
+                        None => self.ask(ask, Vec::new()).await.map(Outcome::Decided),
+                    }
+                })
+            }
+            Operation::Acquire(ask) if self.waiting() != 0 || has_slots(ask) => {
                 let in_front = self.in_front_of(ask);
                 Box::pin(async move { self.ask(ask, in_front).await.map(Outcome::Decided) })
             }
             Operation::Settle(permit, _) | Operation::Release(permit) => Box::pin(async move {
-                let _call = self.after(permit.policy(), permit.subject());
+                let _call = CallNext { queue: self, operation };
                 let outcome = self.gate.run(operation).await?;
-                let ends_holding = matches!(operation, Operation::Settle(..))
-                    || is_held_until_release(permit.policy());
-                self.given_back(permit, outcome == Outcome::Changed(true) && ends_holding);
+                if outcome == Outcome::Changed(true) {
+                    let actual = match operation {
+                        Operation::Settle(_, actual) => Some(actual),
+                        _ => None,
+                    };
+                    self.given_back(permit, actual);
+                }
                 Ok(outcome)
             }),
-            Operation::Reset { policy, subject } => Box::pin(async move {
-                let _call = self.after(policy, subject);
+            Operation::Reset { .. } => Box::pin(async move {
+                let _call = CallNext { queue: self, operation };
                 self.gate.run(operation).await
             }),
             other => self.gate.run(other),
@@ -335,7 +477,7 @@ impl<G: Gate> Gate for Queue<G> {
             Operation::Acquire(_) if self.waiting() != 0 => None,
             Operation::Acquire(ask) => {
                 let mut outcome = self.gate.try_run(operation)?;
-                if ask.policy().has_slots()
+                if has_slots(ask)
                     && let Ok(Outcome::Decided(decision)) = &mut outcome
                 {
                     self.estimate(ask, decision);
@@ -346,4 +488,8 @@ impl<G: Gate> Gate for Queue<G> {
             other => self.gate.try_run(other),
         }
     }
+}
+
+fn has_slots(ask: &Ask<'_>) -> bool {
+    ask.charges().any(|charge| charge.policy().has_slots())
 }

@@ -8,6 +8,9 @@ use super::limit::LimitSpec;
 use crate::error::Error;
 use crate::internal::nearest;
 
+/// The largest weight: beyond it, one request of a small limit would count as nothing.
+const WEIGHT_MAX: u64 = 1_000;
+
 /// A policy as written in `tollgate.toml` or an HTTP body.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,6 +33,10 @@ pub struct PolicySpec {
     /// The most subjects that a store in memory keeps entries for; a share of the store by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subjects_max: Option<u64>,
+    /// How often its subjects are served while they wait for a limit that they share with those of other policies; 1 by
+    /// default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u64>,
     /// Other numbers for single subjects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<OverrideSpec>,
@@ -73,6 +80,7 @@ impl PolicySpec {
             on_store_failure: failure.map(|action| action.to_string()),
             block_ttl: block_ttl.map(|ttl| ttl.to_string()),
             subjects_max: policy.subjects_max(),
+            weight: Some(policy.weight()).filter(|weight| *weight != 1),
             overrides,
         }
     }
@@ -103,10 +111,14 @@ impl PolicySpec {
         if self.subjects_max == Some(0) {
             return Err(Fault::at("subjects_max", "subjects_max must be at least 1"));
         }
+        if self.weight.is_some_and(|weight| !(1..=WEIGHT_MAX).contains(&weight)) {
+            return Err(Fault::at("weight", format!("weight must be 1 to {WEIGHT_MAX}")));
+        }
         let block_ttl = self.resolve_block_ttl()?;
         let mut builder = Policy::builder(&self.name)
             .shadow(self.shadow)
             .subjects_max(self.subjects_max)
+            .weight(self.weight.unwrap_or(1))
             .on_store_failure(self.resolve_failure()?)
             .block_ttl(block_ttl)
             .limits(self.resolve_limits(&self.limits, block_ttl, &|index| {

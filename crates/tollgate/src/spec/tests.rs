@@ -368,3 +368,22 @@ fn complaints_of_serde_are_put_into_words() {
         "invalid type: string \"x\", expected a table"
     );
 }
+
+#[test]
+fn a_weight_is_kept_and_bounded() {
+    let spec = |weight| PolicySpec {
+        name: "api".to_owned(),
+        limits: vec![bucket()],
+        weight,
+        ..PolicySpec::default()
+    };
+    assert_eq!(spec(None).build().unwrap().weight(), 1);
+    let gold = spec(Some(3)).build().unwrap();
+    assert_eq!((gold.weight(), PolicySpec::from_policy(&gold).weight), (3, Some(3)));
+    let raised = gold.with_override("alice", Some(gold.limits().cloned().collect())).unwrap();
+    assert_eq!((raised.weight(), raised.for_subject("alice").weight()), (3, 3));
+    for weight in [0, 1_001] {
+        let error = spec(Some(weight)).build().unwrap_err().to_string();
+        assert!(error.contains("weight must be 1 to 1000"), "{error}");
+    }
+}

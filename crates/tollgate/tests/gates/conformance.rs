@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tollgate::clock::ManualClock;
 use tollgate::observe::{Event, Observed, Observer};
 use tollgate::{Gate, Queue};
-use tollgate_conformance::sabotage::{Broken, Fault};
-use tollgate_conformance::{Capabilities, Fixture, run_all};
+use tollgate_conformance::sabotage::{Broken, Fault, JointFault, Unjoined};
+use tollgate_conformance::{Capabilities, Fixture, run_all, run_case};
 
 use crate::memory;
 
@@ -25,7 +25,7 @@ tollgate_conformance::suite! {
     fn queue() -> Fixture {
         let (gate, clock) = memory();
         let queue = Queue::new(gate, Arc::new(clock.clone()));
-        Fixture::new(Arc::new(queue), clock)
+        joint(Arc::new(queue), clock)
     }
 
     fn observed() -> Fixture {
@@ -36,7 +36,7 @@ tollgate_conformance::suite! {
         }
         let (gate, clock) = memory();
         let observed = Observed::new(gate, Arc::new(Deaf), Arc::new(clock.clone()));
-        Fixture::new(Arc::new(observed), clock)
+        joint(Arc::new(observed), clock)
     }
 }
 
@@ -51,5 +51,20 @@ fn the_suite_catches_every_sabotage_and_passes_the_control() {
     assert_eq!(broken(Fault::None), Ok(()), "the control must pass, or the rest shows nothing");
     for fault in Fault::ALL {
         assert!(broken(fault).is_err(), "{fault:?} was not caught");
+    }
+}
+
+/// Each defect is caught by a case of its own, whatever order the suite has.
+#[test]
+fn the_suite_catches_charges_that_are_taken_apart() {
+    let run = |fault, case| {
+        let (gate, clock) = memory();
+        run_case(case, &joint(Arc::new(Unjoined::new(fault, gate)), clock))
+    };
+    for case in ["charges_all_or_none_at_once", "agrees_with_the_joint_model"] {
+        assert_eq!(run(JointFault::None, case), Ok(()), "the control must pass");
+        for fault in JointFault::ALL {
+            assert!(run(fault, case).is_err(), "{fault:?} was not caught by {case}");
+        }
     }
 }

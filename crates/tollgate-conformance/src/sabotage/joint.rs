@@ -1,0 +1,83 @@
+//! A gate that takes several charges apart, in one of the ways that seem to work.
+
+use tollgate::gate::BoxFuture;
+use tollgate::{Error, Gate};
+use tollgate_core::{Ask, Decision, Operation, Outcome, Permit};
+
+/// The defect of an [`Unjoined`] gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JointFault {
+    /// None; the control.
+    None,
+    /// Leaves out the last charge.
+    ChargesAllButTheLast,
+    /// Acquires one charge after the other, and releases them if one is refused.
+    RefundsByHand,
+}
+
+impl JointFault {
+    /// Every defect.
+    pub const ALL: [Self; 2] = [Self::ChargesAllButTheLast, Self::RefundsByHand];
+}
+
+/// A gate with one fault in front of a correct one.
+#[derive(Debug)]
+pub struct Unjoined<G> {
+    gate: G,
+    fault: JointFault,
+}
+
+impl<G: Gate> Unjoined<G> {
+    /// A gate with `fault` in front of `gate`.
+    pub const fn new(fault: JointFault, gate: G) -> Self {
+        Self { gate, fault }
+    }
+
+    async fn all_but_the_last(&self, ask: &Ask<'_>) -> Result<Outcome, Error> {
+        let mut charges = ask.charges();
+        let first = charges.next().expect("an ask has a charge");
+        let last = charges.len() - 1;
+        let mut fewer = Ask::new(first.policy(), first.subject()).with_costs(&ask.costs());
+        for charge in charges.take(last) {
+            let costs = charge.policy().costs(charge.amounts());
+            fewer = fewer.and_costing(charge.policy(), charge.subject(), &costs);
+        }
+        self.gate.run(Operation::Acquire(&fewer)).await
+    }
+
+    async fn by_hand(&self, ask: &Ask<'_>) -> Result<Outcome, Error> {
+        let mut permits = Vec::new();
+        for index in 0..ask.charges().len() {
+            let part = ask.part(index).expect("it has as many charges");
+            match self.gate.run(Operation::Acquire(&part)).await? {
+                Outcome::Decided(Decision::Admitted(permit)) => permits.push(permit),
+                refused => {
+                    for permit in &permits {
+                        self.gate.run(Operation::Release(permit)).await?;
+                    }
+                    return Ok(refused);
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(Outcome::Decided(Decision::Admitted(Permit::joined(permits))))
+    }
+}
+
+impl<G: Gate> Gate for Unjoined<G> {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        match (self.fault, operation) {
+            (JointFault::ChargesAllButTheLast, Operation::Acquire(ask)) if operation.is_joint() => {
+                Box::pin(self.all_but_the_last(ask))
+            }
+            (JointFault::RefundsByHand, Operation::Acquire(ask)) if operation.is_joint() => {
+                Box::pin(self.by_hand(ask))
+            }
+            _ => self.gate.run(operation),
+        }
+    }
+
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
+    }
+}
