@@ -15,22 +15,27 @@
 //! briefly for a locked row: then its asks return to the queue and each row gets its own statement, so that only asks on the
 //! locked row keep waiting. A row holds at most a quarter of the connections; further asks on it wait in the queue. An ask
 //! whose caller is gone is not sent.
+//!
+//! An ask of several charges has several rows, and is queued if one of them is busy. It is sent by `spend_joint()`, and so is
+//! every batch with such an ask: that function locks the rows of the whole batch in order before it charges any.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio_postgres::types::Type;
 use tollgate::{Error, ErrorKind, Span};
 
-use crate::call::Spend;
+use crate::call::{Columns, Spend, SpendJoint, Statements};
 use crate::error::{is_locked, refusal};
-use crate::pool::{Pool, Query, Room};
+use crate::pool::{Parameter, Pool, Query, Room};
 use crate::row_limiter::{RowHash, RowHasher, per_row};
 
 /// The most asks in one statement.
 pub const BATCH_ASKS_MAX: usize = 32;
+
+/// The most charges in one statement.
+pub const BATCH_CHARGES_MAX: usize = 128;
 
 /// How long a batch waits for a locked row before each row gets its own statement.
 pub const BATCH_LOCK_TIMEOUT: Span = Span::from_millis(100);
@@ -41,6 +46,7 @@ pub(crate) struct Batcher {
     pool: Arc<Pool>,
     one: Query,
     all: Query,
+    joint: Query,
     /// Sent with each call if sessions change between transactions; otherwise it is set on the session.
     lock_timeout: Option<String>,
     hasher: RowHasher,
@@ -66,33 +72,47 @@ struct Busy {
 
 #[derive(Debug)]
 struct QueuedAsk {
-    spend: Spend,
-    row: RowHash,
-    /// Whether its row may be locked, so that it must not delay others.
+    charges: Vec<Spend>,
+    /// The rows of its charges, sorted.
+    rows: Vec<RowHash>,
+    /// Whether a row may be locked, so that it must not delay others.
     apart: bool,
-    reply: oneshot::Sender<Result<Vec<i64>, Error>>,
+    reply: oneshot::Sender<Result<Replies, Error>>,
 }
+
+impl QueuedAsk {
+    /// The row of its first charge.
+    fn key(&self) -> Option<(&str, &str)> {
+        self.charges.first().map(Spend::row)
+    }
+}
+
+/// The reply of each charge.
+type Replies = Vec<Vec<i64>>;
 
 /// The asks that fit into a statement.
 enum Wanted {
     Any,
     NotApart,
-    Row(RowHash),
+    Rows(Vec<RowHash>),
 }
 
 impl Queue {
-    /// Counts a statement on `row`, unless it has `most` already.
-    fn enter(&mut self, row: RowHash, most: usize) -> bool {
-        let busy = self.rows.entry(row).or_default();
-        let enters = busy.statements < most;
-        busy.statements += usize::from(enters);
-        enters
+    /// Counts a statement on `rows` without `known`, unless one of them has `most` already.
+    fn enter(&mut self, rows: &[RowHash], known: &[RowHash], most: usize) -> bool {
+        let new = || rows.iter().filter(|row| !known.contains(row));
+        let is_busy = |row| self.rows.get(row).is_some_and(|busy| most <= busy.statements);
+        if new().any(is_busy) {
+            return false;
+        }
+        new().for_each(|row| self.rows.entry(*row).or_default().statements += 1);
+        true
     }
 
-    /// Counts the first statement on `row`. Later asks would wait for the row in the database anyway, so they are queued and
+    /// Counts the first statement on `rows`. Later asks would wait for a row in the database anyway, so they are queued and
     /// share a statement and a commit.
-    fn enter_first(&mut self, row: RowHash) -> bool {
-        !self.rows.contains_key(&row) && self.enter(row, 1)
+    fn enter_first(&mut self, rows: &[RowHash]) -> bool {
+        !rows.iter().any(|row| self.rows.contains_key(row)) && self.enter(rows, &[], 1)
     }
 
     fn leave(&mut self, row: RowHash) {
@@ -101,20 +121,26 @@ impl Queue {
 
     /// Appends `ask`.
     fn join(&mut self, ask: QueuedAsk) {
-        self.rows.entry(ask.row).or_default().waiting += 1;
+        self.count(&ask);
         self.waiting.push_back(ask);
     }
 
     /// Prepends `ask`.
     fn rejoin(&mut self, ask: QueuedAsk) {
-        self.rows.entry(ask.row).or_default().waiting += 1;
+        self.count(&ask);
         self.waiting.push_front(ask);
+    }
+
+    fn count(&mut self, ask: &QueuedAsk) {
+        ask.rows.iter().for_each(|row| self.rows.entry(*row).or_default().waiting += 1);
     }
 
     /// Takes the next ask.
     fn next(&mut self) -> Option<QueuedAsk> {
         let ask = self.waiting.pop_front()?;
-        self.update(ask.row, |busy| busy.waiting = busy.waiting.saturating_sub(1));
+        for row in &ask.rows {
+            self.update(*row, |busy| busy.waiting = busy.waiting.saturating_sub(1));
+        }
         Some(ask)
     }
 
@@ -127,38 +153,37 @@ impl Queue {
         }
     }
 
-    fn is_locked(&self, row: RowHash) -> bool {
-        self.rows.get(&row).is_some_and(|busy| busy.is_locked)
+    fn is_locked(&self, rows: &[RowHash]) -> bool {
+        rows.iter().any(|row| self.rows.get(row).is_some_and(|busy| busy.is_locked))
     }
 
-    /// The next asks for one statement, on rows that may have another one: all of one row that may be locked, or of any
+    /// The next asks for one statement, on rows that may have another one: all of the same rows that may be locked, or of any
     /// others. Those whose callers have gone are dropped.
     fn take(&mut self, most: usize) -> (Vec<QueuedAsk>, Vec<RowHash>) {
         let (mut taken, mut rows, mut left) = (Vec::new(), Vec::new(), Vec::new());
-        let mut wanted = Wanted::Any;
+        let (mut wanted, mut charges) = (Wanted::Any, 0);
         while taken.len() < BATCH_ASKS_MAX
             && let Some(ask) = self.next()
         {
             if ask.reply.is_closed() {
                 continue;
             }
-            let is_apart = ask.apart || self.is_locked(ask.row);
-            let fits = match wanted {
+            let is_apart = ask.apart || self.is_locked(&ask.rows);
+            let fits = match &wanted {
                 Wanted::Any => true,
                 Wanted::NotApart => !is_apart,
-                Wanted::Row(row) => row == ask.row,
-            };
-            let is_known = rows.contains(&ask.row);
-            if !fits || !(is_known || self.enter(ask.row, most)) {
+                Wanted::Rows(rows) => *rows == ask.rows,
+            } && charges + ask.charges.len() <= BATCH_CHARGES_MAX;
+            if !fits || !self.enter(&ask.rows, &rows, most) {
                 left.push(ask);
                 continue;
             }
-            if !is_known {
-                rows.push(ask.row);
-            }
+            let new = ask.rows.iter().filter(|row| !rows.contains(row)).copied();
+            rows.extend(new.collect::<Vec<_>>());
             if let Wanted::Any = wanted {
-                wanted = if is_apart { Wanted::Row(ask.row) } else { Wanted::NotApart };
+                wanted = if is_apart { Wanted::Rows(ask.rows.clone()) } else { Wanted::NotApart };
             }
+            charges += ask.charges.len();
             taken.push(ask);
         }
         left.into_iter().rev().for_each(|ask| self.rejoin(ask));
@@ -169,34 +194,38 @@ impl Queue {
 impl Batcher {
     pub(crate) fn new(
         pool: Arc<Pool>,
-        one: Query,
-        all: Query,
+        statements: &Statements,
         lock_timeout: Option<String>,
     ) -> Self {
+        let Statements { spend: one, spend_all: all, spend_joint: joint, .. } = statements;
+        let (one, all, joint) = (one.clone(), all.clone(), joint.clone());
         let (hasher, queue) = (RowHasher::default(), Mutex::default());
-        Self { pool, one, all, lock_timeout, hasher, queue }
+        Self { pool, one, all, joint, lock_timeout, hasher, queue }
     }
 
-    /// Returns the reply of the function `spend`.
-    pub(crate) async fn spend(self: &Arc<Self>, spend: Spend) -> Result<Vec<i64>, Error> {
-        let row = self.hasher.hash(spend.row());
+    /// Returns the replies of the function `spend` for the charges of one ask, of which the first has its id.
+    pub(crate) async fn spend(self: &Arc<Self>, charges: Vec<Spend>) -> Result<Replies, Error> {
+        let mut rows: Vec<RowHash> =
+            charges.iter().map(|charge| self.hasher.hash(charge.row())).collect();
+        rows.sort_unstable();
+        rows.dedup();
         if let Some(room) = self.pool.free_room()
-            && let Some(_under_way) = self.enter_first(row)
+            && let Some(under_way) = self.enter_first(&rows)
         {
-            let answer = self.alone(&room, &spend).await;
-            self.learn(row, answer.as_ref().err());
+            let answer = self.alone(&room, &charges).await;
+            self.learn(&under_way.rows, answer.as_ref().err());
             return answer;
         }
         let (reply, answer) = oneshot::channel();
-        self.queue().join(QueuedAsk { spend, row, apart: false, reply });
+        self.queue().join(QueuedAsk { charges, rows, apart: false, reply });
         self.wake();
         let lost = |_| Error::new(ErrorKind::Unavailable, "postgres: the runtime is shutting down");
         self.pool.in_time(async { answer.await.map_err(lost)? }).await
     }
 
-    fn enter_first(self: &Arc<Self>, row: RowHash) -> Option<UnderWay> {
-        let entered = self.queue().enter_first(row);
-        entered.then(|| UnderWay { batcher: Arc::clone(self), rows: vec![row] })
+    fn enter_first(self: &Arc<Self>, rows: &[RowHash]) -> Option<UnderWay> {
+        let entered = self.queue().enter_first(rows);
+        entered.then(|| UnderWay { batcher: Arc::clone(self), rows: rows.to_vec() })
     }
 
     fn per_row(&self) -> usize {
@@ -216,38 +245,42 @@ impl Batcher {
         }
     }
 
-    /// Records whether a statement on `row` alone found it locked.
-    fn learn(&self, row: RowHash, failed: Option<&Error>) {
-        if let Some(busy) = self.queue().rows.get_mut(&row) {
+    /// Records whether a statement on one row alone found it locked. Of several rows, any may be.
+    fn learn(&self, rows: &[RowHash], failed: Option<&Error>) {
+        if let [row] = rows
+            && let Some(busy) = self.queue().rows.get_mut(row)
+        {
             busy.is_locked = failed.is_some_and(is_locked);
         }
     }
 
-    async fn alone(&self, room: &Room<'_>, spend: &Spend) -> Result<Vec<i64>, Error> {
-        let parameters = spend.parameters(&self.lock_timeout);
-        let rows = self.pool.run_in(room, &self.one, &parameters).await?;
-        rows.first().map(|row| row.get(0)).ok_or_else(silent)
+    async fn alone(&self, room: &Room<'_>, charges: &[Spend]) -> Result<Replies, Error> {
+        let [spend] = charges else {
+            let call = SpendJoint::new(&[charges], &self.lock_timeout);
+            return self.replies(room, &self.joint, &call.parameters(), charges.len()).await;
+        };
+        self.replies(room, &self.one, &spend.parameters(&self.lock_timeout), 1).await
     }
 
     async fn answer(&self, room: &Room<'_>, mut asks: Vec<QueuedAsk>, rows: &[RowHash]) {
-        let one_row = if let [row] = rows { Some(*row) } else { None };
+        let is_one_line = asks.iter().all(|ask| ask.rows == asks[0].rows);
         if asks.len() > 1 {
-            asks.sort_by(|one, other| one.spend.row().cmp(&other.spend.row()));
+            asks.sort_by(|one, other| one.key().cmp(&other.key()));
             let most = self.pool.options().lock_timeout;
-            let timeout = if one_row.is_some() { most } else { most.min(BATCH_LOCK_TIMEOUT) };
-            let answer = self.batcher(room, &asks, timeout).await;
-            if let Some(row) = one_row {
-                self.learn(row, answer.as_ref().err());
-            }
+            let timeout = if is_one_line { most } else { most.min(BATCH_LOCK_TIMEOUT) };
+            let answer = self.batch(room, &asks, timeout).await;
+            self.learn(rows, answer.as_ref().err());
             match answer {
                 Ok(answers) => {
-                    for (ask, answer) in asks.into_iter().zip(answers) {
+                    let mut answers = answers.into_iter();
+                    for ask in asks {
+                        let answer = answers.by_ref().take(ask.charges.len()).collect();
                         // The caller may be gone.
                         let _ = ask.reply.send(Ok(answer));
                     }
                     return;
                 }
-                Err(error) if is_locked(&error) && one_row.is_none() => {
+                Err(error) if is_locked(&error) && !is_one_line => {
                     let mut queue = self.queue();
                     for ask in asks.into_iter().rev() {
                         queue.rejoin(QueuedAsk { apart: true, ..ask });
@@ -265,58 +298,39 @@ impl Batcher {
         }
         for ask in asks {
             if !ask.reply.is_closed() {
-                let answer = self.alone(room, &ask.spend).await;
-                self.learn(ask.row, answer.as_ref().err());
+                let answer = self.alone(room, &ask.charges).await;
+                self.learn(&ask.rows, answer.as_ref().err());
                 let _ = ask.reply.send(answer);
             }
         }
     }
 
-    async fn batcher(
+    async fn batch(
         &self,
         room: &Room<'_>,
         asks: &[QueuedAsk],
         timeout: Span,
-    ) -> Result<Vec<Vec<i64>>, Error> {
-        let all: Vec<&Spend> = asks.iter().map(|ask| &ask.spend).collect();
-        let lengths = |of: fn(&Spend) -> usize| -> Vec<i32> {
-            all.iter().map(|spend| i32::try_from(of(spend)).unwrap_or(i32::MAX)).collect()
-        };
-        let texts =
-            |of: fn(&Spend) -> &str| -> Vec<&str> { all.iter().map(|one| of(one)).collect() };
-        let numbers: Vec<i64> = all.iter().flat_map(|one| &one.numbers).copied().collect();
-        let amounts: Vec<i64> = all.iter().flat_map(|one| &one.amounts).copied().collect();
-        let shapes: Vec<&[u8]> = all.iter().map(|one| &*one.shape).collect();
-        let refundable: Vec<bool> = all.iter().map(|one| one.refundable).collect();
-        let ids: Vec<Option<&str>> = all.iter().map(|one| one.id.as_deref()).collect();
-        let digests: Vec<i64> = all.iter().map(|one| one.digest).collect();
-        let ttls: Vec<i64> = all.iter().map(|one| one.id_ttl).collect();
-        let nows: Vec<Option<i64>> = all.iter().map(|one| one.now).collect();
-        let decide: Vec<bool> = all.iter().map(|one| one.decide).collect();
-        let rows = self
-            .pool
-            .run_in(
-                room,
-                &self.all,
-                &[
-                    (&texts(|one| &one.policy), Type::TEXT_ARRAY),
-                    (&texts(|one| &one.subject), Type::TEXT_ARRAY),
-                    (&shapes, Type::BYTEA_ARRAY),
-                    (&numbers, Type::INT8_ARRAY),
-                    (&lengths(|one| one.numbers.len()), Type::INT4_ARRAY),
-                    (&amounts, Type::INT8_ARRAY),
-                    (&lengths(|one| one.amounts.len()), Type::INT4_ARRAY),
-                    (&refundable, Type::BOOL_ARRAY),
-                    (&ids, Type::TEXT_ARRAY),
-                    (&digests, Type::INT8_ARRAY),
-                    (&ttls, Type::INT8_ARRAY),
-                    (&nows, Type::INT8_ARRAY),
-                    (&decide, Type::BOOL_ARRAY),
-                    (&format!("{}ms", timeout.as_millis_ceil().max(1)), Type::TEXT),
-                ],
-            )
-            .await?;
-        if rows.len() != asks.len() {
+    ) -> Result<Replies, Error> {
+        let timeout = format!("{}ms", timeout.as_millis_ceil().max(1));
+        let all: Vec<&Spend> = asks.iter().flat_map(|ask| &ask.charges).collect();
+        if all.len() == asks.len() {
+            let call = Columns::new(&all);
+            return self.replies(room, &self.all, &call.parameters(&timeout), all.len()).await;
+        }
+        let (timeout, charges) = (Some(timeout), asks.iter().map(|ask| &*ask.charges));
+        let call = SpendJoint::new(&charges.collect::<Vec<_>>(), &timeout);
+        self.replies(room, &self.joint, &call.parameters(), all.len()).await
+    }
+
+    async fn replies(
+        &self,
+        room: &Room<'_>,
+        query: &Query,
+        parameters: &[Parameter<'_>],
+        most: usize,
+    ) -> Result<Replies, Error> {
+        let rows = self.pool.run_in(room, query, parameters).await?;
+        if rows.len() != most {
             return Err(silent());
         }
         Ok(rows.iter().map(|row| row.get(0)).collect())
@@ -389,12 +403,14 @@ mod tests {
     fn asks_on_a_busy_row_are_queued() {
         const ROW: RowHash = 7;
         let mut queue = Queue::default();
-        assert!(queue.enter_first(ROW));
-        assert!(!queue.enter_first(ROW), "a statement is under way");
+        assert!(queue.enter_first(&[ROW]));
+        assert!(!queue.enter_first(&[ROW]), "a statement is under way");
+        assert!(!queue.enter_first(&[5, ROW]), "one of the rows is busy");
+        assert!(!queue.rows.contains_key(&5), "all rows are entered, or none");
         queue.rows.entry(ROW).or_default().waiting = 1;
         queue.leave(ROW);
-        assert!(!queue.enter_first(ROW), "another ask waits");
+        assert!(!queue.enter_first(&[ROW]), "another ask waits");
         queue.update(ROW, |busy| busy.waiting = 0);
-        assert!(queue.enter_first(ROW));
+        assert!(queue.enter_first(&[5, ROW]));
     }
 }

@@ -25,6 +25,11 @@ pub(crate) struct Statements {
     pub(crate) look_3: Query,
     pub(crate) look_locked_3: Query,
     pub(crate) swap_3: Query,
+    pub(crate) spend_joint: Query,
+    pub(crate) look_all: Query,
+    pub(crate) hold: Query,
+    pub(crate) remember: Query,
+    pub(crate) remove: Query,
 }
 
 impl Statements {
@@ -61,6 +66,20 @@ impl Statements {
                 ),
             },
             swap_3: call(12, "swap", 15),
+            spend_joint: call(13, "spend_joint", 16),
+            look_all: Query {
+                number: 14,
+                sql: format!(
+                    "SELECT l.* FROM unnest($1, $2, $3) WITH ORDINALITY k(policy, subject, id, place),
+                     LATERAL {schema}.look(k.policy, k.subject, k.id, $4) l ORDER BY k.place"
+                ),
+            },
+            hold: call(15, "hold", 3),
+            remember: call(16, "remember", 9),
+            remove: Query {
+                number: 17,
+                sql: format!("DELETE FROM {schema}.entries WHERE policy = $1 AND subject = $2"),
+            },
         }
     }
 }
@@ -125,6 +144,126 @@ impl Spend {
             (&self.decide, Type::BOOL),
         ]
     }
+}
+
+/// The arguments of the function `spend_joint`.
+#[derive(Debug)]
+pub(crate) struct SpendJoint<'a> {
+    /// The rows of all charges, each once, in the order of their keys.
+    policies: Vec<&'a str>,
+    subjects: Vec<&'a str>,
+    /// The number of charges of each ask.
+    charges: Vec<i32>,
+    /// Of each charge, the place of its row from 1.
+    rows: Vec<i32>,
+    of_charges: Columns<'a>,
+    of_asks: Columns<'a>,
+    lock_timeout: &'a Option<String>,
+}
+
+impl<'a> SpendJoint<'a> {
+    /// `asks` are the charges of each ask; the first has its id.
+    pub(crate) fn new(asks: &[&'a [Spend]], lock_timeout: &'a Option<String>) -> Self {
+        let all: Vec<&Spend> = asks.iter().flat_map(|charges| charges.iter()).collect();
+        let mut keys: Vec<(&str, &str)> = all.iter().map(|one| one.row()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let place = |one: &&Spend| keys.binary_search(&one.row()).map_or(0, |place| place + 1);
+        let firsts = asks.iter().filter_map(|charges| charges.first()).collect::<Vec<_>>();
+        Self {
+            policies: keys.iter().map(|(policy, _)| *policy).collect(),
+            subjects: keys.iter().map(|(_, subject)| *subject).collect(),
+            charges: asks.iter().map(|charges| small(charges.len())).collect(),
+            rows: all.iter().map(|one| small(place(one))).collect(),
+            of_charges: Columns::new(&all),
+            of_asks: Columns::new(&firsts),
+            lock_timeout,
+        }
+    }
+
+    pub(crate) fn parameters(&self) -> [Parameter<'_>; 16] {
+        let Self { of_charges, of_asks, .. } = self;
+        [
+            (&self.policies, Type::TEXT_ARRAY),
+            (&self.subjects, Type::TEXT_ARRAY),
+            (&self.charges, Type::INT4_ARRAY),
+            (&self.rows, Type::INT4_ARRAY),
+            (&of_charges.shapes, Type::BYTEA_ARRAY),
+            (&of_charges.numbers, Type::INT8_ARRAY),
+            (&of_charges.numbers_each, Type::INT4_ARRAY),
+            (&of_charges.amounts, Type::INT8_ARRAY),
+            (&of_charges.amounts_each, Type::INT4_ARRAY),
+            (&of_asks.refundable, Type::BOOL_ARRAY),
+            (&of_asks.ids, Type::TEXT_ARRAY),
+            (&of_asks.digests, Type::INT8_ARRAY),
+            (&of_asks.id_ttls, Type::INT8_ARRAY),
+            (&of_asks.nows, Type::INT8_ARRAY),
+            (&of_asks.decide, Type::BOOL_ARRAY),
+            (self.lock_timeout, Type::TEXT),
+        ]
+    }
+}
+
+/// The arguments of several calls of `spend`, by column.
+#[derive(Debug)]
+pub(crate) struct Columns<'a> {
+    policies: Vec<&'a str>,
+    subjects: Vec<&'a str>,
+    shapes: Vec<&'a [u8]>,
+    numbers: Vec<i64>,
+    numbers_each: Vec<i32>,
+    amounts: Vec<i64>,
+    amounts_each: Vec<i32>,
+    refundable: Vec<bool>,
+    ids: Vec<Option<&'a str>>,
+    digests: Vec<i64>,
+    id_ttls: Vec<i64>,
+    nows: Vec<Option<i64>>,
+    decide: Vec<bool>,
+}
+
+impl<'a> Columns<'a> {
+    pub(crate) fn new(all: &[&'a Spend]) -> Self {
+        Self {
+            policies: all.iter().map(|one| &*one.policy).collect(),
+            subjects: all.iter().map(|one| &*one.subject).collect(),
+            shapes: all.iter().map(|one| &*one.shape).collect(),
+            numbers: all.iter().flat_map(|one| &one.numbers).copied().collect(),
+            numbers_each: all.iter().map(|one| small(one.numbers.len())).collect(),
+            amounts: all.iter().flat_map(|one| &one.amounts).copied().collect(),
+            amounts_each: all.iter().map(|one| small(one.amounts.len())).collect(),
+            refundable: all.iter().map(|one| one.refundable).collect(),
+            ids: all.iter().map(|one| one.id.as_deref()).collect(),
+            digests: all.iter().map(|one| one.digest).collect(),
+            id_ttls: all.iter().map(|one| one.id_ttl).collect(),
+            nows: all.iter().map(|one| one.now).collect(),
+            decide: all.iter().map(|one| one.decide).collect(),
+        }
+    }
+
+    /// The parameters of the function `spend_all`.
+    pub(crate) fn parameters<'p>(&'p self, lock_timeout: &'p String) -> [Parameter<'p>; 14] {
+        [
+            (&self.policies, Type::TEXT_ARRAY),
+            (&self.subjects, Type::TEXT_ARRAY),
+            (&self.shapes, Type::BYTEA_ARRAY),
+            (&self.numbers, Type::INT8_ARRAY),
+            (&self.numbers_each, Type::INT4_ARRAY),
+            (&self.amounts, Type::INT8_ARRAY),
+            (&self.amounts_each, Type::INT4_ARRAY),
+            (&self.refundable, Type::BOOL_ARRAY),
+            (&self.ids, Type::TEXT_ARRAY),
+            (&self.digests, Type::INT8_ARRAY),
+            (&self.id_ttls, Type::INT8_ARRAY),
+            (&self.nows, Type::INT8_ARRAY),
+            (&self.decide, Type::BOOL_ARRAY),
+            (lock_timeout, Type::TEXT),
+        ]
+    }
+}
+
+fn small(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
 }
 
 /// Returns eight numbers per limit of `policy`, for the function `take`; `at` is the estimated time of the server.

@@ -64,8 +64,8 @@ impl Postgres {
         let pool = Arc::new(Pool::new(options)?);
         let version = Version::new(migrate::check(&pool, &schema).await?);
         let statements = Statements::new(&schema);
-        let (one, all) = (statements.spend.clone(), statements.spend_all.clone());
-        let batcher = Arc::new(Batcher::new(Arc::clone(&pool), one, all, lock_timeout.clone()));
+        let batcher = Batcher::new(Arc::clone(&pool), &statements, lock_timeout.clone());
+        let batcher = Arc::new(batcher);
         let turns = RowLimiter::new(per_row(pool.options().connections_max));
         let (alone, ahead, time) = (RowLimiter::new(1), AtomicI64::new(0), ServerTime::new());
         Ok(Self {
@@ -211,6 +211,9 @@ impl Postgres {
 
 impl Gate for Postgres {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        if operation.is_joint() {
+            return Box::pin(self.run_joint(operation));
+        }
         if self.version.is_old() {
             return Box::pin(async move {
                 match self.run_3(&operation).await {
@@ -261,7 +264,7 @@ pub(crate) fn contended(policy: &str, subject: &str) -> Error {
     )
 }
 
-fn too_many_in_flight(subject: &str) -> Error {
+pub(crate) fn too_many_in_flight(subject: &str) -> Error {
     Error::new(
         ErrorKind::Contended,
         format!(

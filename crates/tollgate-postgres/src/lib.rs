@@ -7,6 +7,7 @@ mod clean_up;
 mod entries;
 mod error;
 mod gate;
+mod joint;
 mod migrate;
 mod options;
 mod overrides;
@@ -22,7 +23,7 @@ mod version;
 mod version_3;
 
 pub use audit::PostgresAudit;
-pub use batcher::{BATCH_ASKS_MAX, BATCH_LOCK_TIMEOUT};
+pub use batcher::{BATCH_ASKS_MAX, BATCH_CHARGES_MAX, BATCH_LOCK_TIMEOUT};
 pub use clean_up::{CLEAN_UP_EVERY, CLEAN_UP_ROWS};
 pub use gate::{PERMIT_KEY_BYTES, Postgres, SWAPS_MAX};
 pub use migrate::install_sql;

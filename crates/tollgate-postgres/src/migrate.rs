@@ -23,6 +23,7 @@ const MIGRATIONS: [&str; FORMAT_NEWEST as usize] = [
         include_str!("sql/3_verbs.sql"),
         include_str!("sql/4_settle.sql"),
         include_str!("sql/5_close.sql"),
+        include_str!("sql/9_joint.sql"),
     ),
 ];
 

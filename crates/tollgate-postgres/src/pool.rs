@@ -79,11 +79,20 @@ impl Pool {
         query: &Query,
         parameters: &[Parameter<'_>],
     ) -> Result<Row, Error> {
-        let rows = self.in_time(async {
+        only(self.rows(query, parameters).await?)
+    }
+
+    /// Runs `query`, and returns its rows.
+    pub(crate) async fn rows(
+        &self,
+        query: &Query,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, Error> {
+        self.in_time(async {
             let room = self.room().await?;
             self.send(&room, query, parameters).await
-        });
-        only(rows.await?)
+        })
+        .await
     }
 
     /// Runs `query` with a slot that the caller holds.
@@ -234,20 +243,37 @@ impl Transaction<'_> {
         query: &Query,
         parameters: &[Parameter<'_>],
     ) -> Result<Row, Error> {
+        only(self.rows(query, parameters).await?)
+    }
+
+    /// Runs `query`, and returns its rows.
+    pub(crate) async fn rows(
+        &mut self,
+        query: &Query,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, Error> {
         let Self { pool, connection, .. } = self;
         let rows = pool.in_time(async {
             let answer = connection.ask(query, parameters, pool.options.pooling).await;
             answer.map_err(|error| explain(&pool.place, "could not decide", error))
         });
-        only(rows.await?)
+        rows.await
     }
 
     pub(crate) async fn commit(self) -> Result<(), Error> {
+        self.end("COMMIT", "could not commit").await
+    }
+
+    pub(crate) async fn roll_back(self) -> Result<(), Error> {
+        self.end("ROLLBACK", "could not roll back").await
+    }
+
+    async fn end(self, sql: &str, doing: &str) -> Result<(), Error> {
         let Self { pool, connection, .. } = self;
         pool.in_time(async {
-            let answer = connection.client.batch_execute("COMMIT").await;
+            let answer = connection.client.batch_execute(sql).await;
             pool.keep(connection, &answer);
-            answer.map_err(|error| explain(&pool.place, "could not commit", error))
+            answer.map_err(|error| explain(&pool.place, doing, error))
         })
         .await
     }

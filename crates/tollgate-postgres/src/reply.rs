@@ -18,6 +18,8 @@ pub(crate) struct Reply {
     pub(crate) stored: Option<Stored>,
     /// The record of the operation's id; in a schema of version 3 it is in `ids`.
     pub(crate) known: Known,
+    /// What the charges after the first got under that id.
+    pub(crate) others: Vec<ChargeRecord>,
     /// The ids in the row, in a schema of version 3.
     pub(crate) ids: Option<Ids>,
 }
@@ -76,14 +78,14 @@ impl Reply {
             }),
         };
         let has = |name: &str| row.columns().iter().any(|column| column.name() == name);
-        let (known, ids) = if has("id_numbers") {
+        let ((known, others), ids) = if has("id_numbers") {
             let names = row.try_get::<_, Option<Vec<String>>>("ids").map_err(wrong)?;
             let ids = Ids::read(names.unwrap_or_default(), &numbers("id_numbers")?)?;
-            (Known::New, Some(ids))
+            ((Known::New, Vec::new()), Some(ids))
         } else {
             (known(&numbers("given")?)?, None)
         };
-        Ok(Self { effect, now, stamp: natural(stamp.unwrap_or(0)), stored, known, ids })
+        Ok(Self { effect, now, stamp: natural(stamp.unwrap_or(0)), stored, known, others, ids })
     }
 
     /// Parses the array of `spend`.
@@ -98,7 +100,9 @@ impl Reply {
             _ => Effect::Unsure,
         };
         let now = time(*rest.first().ok_or_else(short)?);
-        let nothing = Self { effect, now, stamp: 0, stored: None, known: Known::New, ids: None };
+        let (known_now, others) = (Known::New, Vec::new());
+        let nothing =
+            Self { effect, now, stamp: 0, stored: None, known: known_now, others, ids: None };
         let [_, stamp, at, next_stamp, rest @ ..] = rest else { return Ok(nothing) };
         if effect == Effect::Unsure {
             return Ok(nothing);
@@ -112,7 +116,8 @@ impl Reply {
             closed: closed.to_vec(),
             ..Stored::default()
         });
-        Ok(Self { effect, now, stamp: natural(*stamp), stored, known: known(given)?, ids: None })
+        let (known, _) = known(given)?;
+        Ok(Self { stamp: natural(*stamp), stored, known, ..nothing })
     }
 
     /// Returns the entry; a fresh one without a row.
@@ -125,16 +130,22 @@ impl Reply {
     }
 }
 
-/// Parses the record of an id: charged at, stamp, digest, expires at; empty if it is new.
-fn known(given: &[i64]) -> Result<Known, Error> {
+/// Parses the record of an id: charged at, stamp, digest, expires at; empty if it is new. The charges after the first follow
+/// by charged at and stamp.
+fn known(given: &[i64]) -> Result<(Known, Vec<ChargeRecord>), Error> {
+    let record = |at: i64, stamp: i64| ChargeRecord { at: time(at), stamp: natural(stamp) };
     match given {
-        [] => Ok(Known::New),
-        [at, stamp, digest, expires_at] => Ok(Known::Before(Remembered {
-            charge: ChargeRecord { at: time(*at), stamp: natural(*stamp) },
-            digest: natural(*digest),
-            expires_at: time(*expires_at),
-        })),
-        _ => Err(corrupt("an id has other than four numbers")),
+        [] => Ok((Known::New, Vec::new())),
+        [at, stamp, digest, expires_at, others @ ..] if others.len() % 2 == 0 => {
+            let known = Known::Before(Remembered {
+                charge: record(*at, *stamp),
+                digest: natural(*digest),
+                expires_at: time(*expires_at),
+            });
+            let others = others.as_chunks().0.iter().map(|[at, stamp]| record(*at, *stamp));
+            Ok((known, others.collect()))
+        }
+        _ => Err(corrupt("the record of an id has a wrong length")),
     }
 }
 

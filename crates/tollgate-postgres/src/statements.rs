@@ -1,5 +1,6 @@
 //! The calls of a gate, one round trip each.
 
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 use tokio_postgres::Row;
@@ -46,8 +47,8 @@ impl Postgres {
     /// Decides and charges, or only charges.
     pub(crate) async fn spend(&self, ask: &Ask<'_>, decide: bool) -> Result<Reply, Error> {
         let spend = Spend::new(ask, decide, self.now(), self.test_now());
-        let numbers = self.batcher.spend(spend).await?;
-        let answer = Reply::from_spend(&numbers)?;
+        let numbers = self.batcher.spend(vec![spend]).await?;
+        let answer = Reply::from_spend(numbers.first().map_or(&[], |numbers| numbers))?;
         self.learn(ask.policy(), ask.subject(), answer).await
     }
 
@@ -139,10 +140,8 @@ impl Postgres {
             return Box::pin(self.swap_3((policy, subject), entry, seen)).await;
         }
         let subject = call::stored(subject);
-        let new = Stored::from_entry(entry);
         let revision = seen.stored.map(|stored| stored.revision);
         let id = operation.and_then(Operation::id).filter(|_| change != IdChange::Nothing);
-        let id = id.map(call::stored);
         let known = match (operation, seen.known) {
             (Some(Operation::Release(permit)), _) => Some(integer(permit.grant().stamp)),
             (_, Known::Before(given)) => Some(integer(given.charge.stamp)),
@@ -157,30 +156,14 @@ impl Postgres {
             ]),
             _ => None,
         };
-        let row = self
-            .run_on(
-                (policy, &subject),
-                &self.statements.swap,
-                &[
-                    (&policy, Type::TEXT),
-                    (&&*subject, Type::TEXT),
-                    (&revision, Type::INT8),
-                    (&new.shape, Type::BYTEA),
-                    (&new.at, Type::INT8),
-                    (&new.next_stamp, Type::INT8),
-                    (&new.states, Type::INT8_ARRAY),
-                    (&new.settled, Type::INT8_ARRAY),
-                    (&new.settled_floor, Type::INT8),
-                    (&new.closed, Type::INT8_ARRAY),
-                    (&new.changed, Type::INT8_ARRAY),
-                    (&new.absent_at, Type::INT8),
-                    (&id.as_deref(), Type::TEXT),
-                    (&known, Type::INT8),
-                    (&given, Type::INT8_ARRAY),
-                    (&self.lock_timeout, Type::TEXT),
-                ],
-            )
-            .await?;
+        let key = (policy, &*subject);
+        let swap = Swap {
+            id: id.map(call::stored),
+            known,
+            given,
+            ..Swap::new(key, revision, entry, &self.lock_timeout)
+        };
+        let row = self.run_on(key, &self.statements.swap, &swap.parameters()).await?;
         Ok(row.get(0))
     }
 
@@ -206,7 +189,7 @@ impl Postgres {
     }
 
     /// Returns the estimated time of the deciding clock.
-    fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         let options = self.pool.options();
         if let Some(clock) = &options.test_clock {
             return clock.now();
@@ -215,5 +198,52 @@ impl Postgres {
         let span = Span::from_micros(ahead.unsigned_abs());
         let local = options.timer.now();
         if ahead < 0 { local - span } else { local + span }
+    }
+}
+
+/// The arguments of the function `swap`.
+pub(crate) struct Swap<'a> {
+    key: (&'a str, &'a str),
+    /// `None` without a row.
+    revision: Option<i64>,
+    new: Stored,
+    id: Option<Cow<'a, str>>,
+    known: Option<i64>,
+    given: Option<Vec<i64>>,
+    lock_timeout: &'a Option<String>,
+}
+
+impl<'a> Swap<'a> {
+    /// Replaces the row by `entry`, without an id.
+    pub(crate) fn new(
+        key: (&'a str, &'a str),
+        revision: Option<i64>,
+        entry: &Entry,
+        lock_timeout: &'a Option<String>,
+    ) -> Self {
+        let new = Stored::from_entry(entry);
+        Self { key, revision, new, id: None, known: None, given: None, lock_timeout }
+    }
+
+    pub(crate) fn parameters(&self) -> [Parameter<'_>; 16] {
+        let Self { key, revision, new, id, known, given, lock_timeout } = self;
+        [
+            (&key.0, Type::TEXT),
+            (&key.1, Type::TEXT),
+            (revision, Type::INT8),
+            (&new.shape, Type::BYTEA),
+            (&new.at, Type::INT8),
+            (&new.next_stamp, Type::INT8),
+            (&new.states, Type::INT8_ARRAY),
+            (&new.settled, Type::INT8_ARRAY),
+            (&new.settled_floor, Type::INT8),
+            (&new.closed, Type::INT8_ARRAY),
+            (&new.changed, Type::INT8_ARRAY),
+            (&new.absent_at, Type::INT8),
+            (id, Type::TEXT),
+            (known, Type::INT8),
+            (given, Type::INT8_ARRAY),
+            (*lock_timeout, Type::TEXT),
+        ]
     }
 }

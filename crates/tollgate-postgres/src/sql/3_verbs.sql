@@ -37,7 +37,7 @@ BEGIN
          WHERE s.policy = p_policy AND s.subject = p_subject;
     END IF;
     IF p_id IS NOT NULL THEN
-        SELECT ARRAY[i.at_us, i.stamp, i.digest, i.expires_at_us] INTO result.given
+        SELECT ARRAY[i.at_us, i.stamp, i.digest, i.expires_at_us] || i.others INTO result.given
           FROM @schema@.ids i WHERE i.policy = p_policy AND i.subject = p_subject AND i.id = p_id;
     END IF;
     RETURN result;
@@ -46,12 +46,14 @@ END $look$;
 -- Remembers an id under the lock of its entry. `p_known` is the stamp that was remembered when the caller looked (null:
 -- none). If another was written since, which only an entry that was removed in between allows, everything is undone.
 CREATE FUNCTION @schema@.remember(
-    p_policy text, p_subject text, p_id text, p_known bigint, p_at bigint, p_stamp bigint, p_digest bigint, p_expires bigint
+    p_policy text, p_subject text, p_id text, p_known bigint, p_at bigint, p_stamp bigint, p_digest bigint, p_expires bigint,
+    p_others bigint[] DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql VOLATILE AS $remember$
 BEGIN
-    INSERT INTO @schema@.ids AS i VALUES (p_policy, p_subject, p_id, p_at, p_stamp, p_digest, p_expires)
+    INSERT INTO @schema@.ids AS i VALUES (p_policy, p_subject, p_id, p_at, p_stamp, p_digest, p_expires, p_others)
     ON CONFLICT (policy, subject, id) DO UPDATE
-       SET at_us = excluded.at_us, stamp = excluded.stamp, digest = excluded.digest, expires_at_us = excluded.expires_at_us
+       SET at_us = excluded.at_us, stamp = excluded.stamp, digest = excluded.digest, expires_at_us = excluded.expires_at_us,
+           others = excluded.others
      WHERE i.stamp = p_known;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'another ask with the id % was charged meanwhile', p_id USING ERRCODE = 'serialization_failure';

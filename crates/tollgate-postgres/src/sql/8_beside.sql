@@ -16,6 +16,8 @@ CREATE TABLE @schema@.ids (
     stamp         bigint NOT NULL,
     digest        bigint NOT NULL,
     expires_at_us bigint NOT NULL,
+    -- What the other charges of its ask got: (at, stamp) for each; null if there are none.
+    others        bigint[],
     PRIMARY KEY (policy, subject, id)
 ) WITH (
     -- Every row dies within minutes, so a share of the table is the wrong measure: vacuum after so many rows.
@@ -75,7 +77,7 @@ BEGIN
 END $grants$;
 
 -- Of settled permits, the runs that matter to the question; of its id, what it was given: admitted at, stamp, digest,
--- expires at.
+-- expires at, and what the other charges of its ask got.
 ALTER TYPE @schema@.answer DROP ATTRIBUTE ids, DROP ATTRIBUTE id_numbers, ADD ATTRIBUTE given bigint[];
 
 -- The name of the API key that did what a record is about; null for decisions.

@@ -2,7 +2,7 @@
 
 use tollgate::core::{Amounts, ChargeRecord, Entry, IdChange, Known, Remembered};
 use tollgate::gate::Operation;
-use tollgate::{Ask, Error, ErrorKind, Policy};
+use tollgate::{Ask, Error, ErrorKind, Policy, Timestamp};
 
 use crate::call;
 use crate::row::{corrupt, integer, micros, natural, time};
@@ -75,11 +75,53 @@ impl Ids {
         let amounts = Amounts::from_fn(|place| amounts.get(place).copied().map_or(0, natural));
         let costs = operation.policy().costs(&amounts);
         let ask = Ask::new(operation.policy(), operation.subject()).with_costs(&costs);
-        Known::Before(Remembered {
-            charge: ChargeRecord { at: time(id.at), stamp: natural(id.stamp) },
-            digest: ask.digest(),
-            expires_at: time(id.expires_at),
-        })
+        // A mark of the same charge makes it the id of an ask of several charges.
+        let is_joint = self.0.iter().any(|other| other.stamp == id.stamp && other.name != id.name);
+        let digest = if is_joint { !ask.digest() } else { ask.digest() };
+        Known::Before(Remembered { charge: id.charge(), digest, expires_at: time(id.expires_at) })
+    }
+
+    /// Returns the record of the id of a joint `operation`, which `mark` marks.
+    pub(super) fn known_joint(&self, operation: &Operation<'_>, mark: &str) -> Known {
+        let (Operation::Acquire(ask) | Operation::Charge(ask)) = operation else {
+            return Known::New;
+        };
+        let name = ask.id_text().map(call::stored);
+        let Some(id) = self.0.iter().rfind(|id| name.as_deref() == Some(&*id.name)) else {
+            return Known::New;
+        };
+        let charge = id.charge();
+        let is_same = self.charge(mark) == Some(charge);
+        // Any other digest is a conflict.
+        let digest = if is_same { ask.digest() } else { !ask.digest() };
+        Known::Before(Remembered { charge, digest, expires_at: time(id.expires_at) })
+    }
+
+    /// Returns what is recorded under `name`.
+    pub(super) fn charge(&self, name: &str) -> Option<ChargeRecord> {
+        self.0.iter().find(|id| id.name == name).map(Id::charge)
+    }
+
+    /// Records the charge of `part` under `mark`.
+    pub(super) fn with_mark(
+        mut self,
+        mark: &str,
+        charge: ChargeRecord,
+        expires_at: Timestamp,
+        part: &Ask<'_>,
+    ) -> Result<Self, Error> {
+        self.0.retain(|id| id.name != mark);
+        if IDS_MAX <= self.0.len() {
+            return Err(too_many(part.subject()));
+        }
+        self.0.push(Id {
+            name: mark.to_owned(),
+            at: micros(charge.at),
+            stamp: integer(charge.stamp),
+            expires_at: micros(expires_at),
+            amounts: call::amounts(part.policy(), part.amounts()),
+        });
+        Ok(self)
     }
 
     /// Returns the ids of `entry` after `operation`, given these under `policy`. Drops expired ids and those before a reset.
@@ -128,6 +170,10 @@ impl Ids {
 }
 
 impl Id {
+    fn charge(&self) -> ChargeRecord {
+        ChargeRecord { at: time(self.at), stamp: natural(self.stamp) }
+    }
+
     /// Converts the amounts from the units of `from` to those of `to`.
     fn translated(&self, from: &Policy, to: &Policy) -> Vec<i64> {
         let amount = |unit: &str| {

@@ -11,6 +11,7 @@
 //! default grids, so decisions follow [`apply_older`].
 
 mod ids;
+mod joint;
 
 pub(crate) use self::ids::Ids;
 

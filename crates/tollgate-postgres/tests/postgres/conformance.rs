@@ -13,7 +13,7 @@ fn fixture(options: impl Fn(Options) -> Options, stories: u32) -> Fixture {
     let (database, clock) = (TestDatabase::new(), ManualClock::new());
     let options = options(database.options()).test_clock(Arc::new(clock.clone()));
     let open = async { Arc::new(Postgres::open(options).await.unwrap()) as Arc<dyn Gate> };
-    let capabilities = Capabilities { stories, ..Capabilities::default() };
+    let capabilities = Capabilities { stories, joint: true, ..Capabilities::default() };
     Fixture::open(clock, open).with_capabilities(capabilities).holding(database)
 }
 

@@ -11,6 +11,7 @@ mod contention;
 mod errors;
 mod faults;
 mod ids;
+mod joint;
 mod open;
 mod overrides;
 mod permits;

@@ -4,6 +4,7 @@
 //! what it said of it in the end: policy, limit, used, remaining.
 
 mod beside;
+mod joint;
 pub(super) mod rows;
 mod shared;
 pub(super) mod story;

@@ -294,6 +294,37 @@ BEGIN
     RETURN states;
 END $$;
 
+CREATE FUNCTION tollgate.hold(p_policies text[], p_subjects text[], p_now bigint) RETURNS bigint[]
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    tries_max  CONSTANT int := 8;
+    v_new      bigint := greatest("tollgate".now_us(p_now), 1);
+    v_revision bigint;
+    v_held     bigint[] := '{}';
+BEGIN
+    FOR i IN 1 .. cardinality(p_policies) LOOP
+        FOR v_try IN 1 .. tries_max LOOP
+            SELECT e.revision INTO v_revision
+              FROM "tollgate".entries e WHERE e.policy = p_policies[i] AND e.subject = p_subjects[i] FOR UPDATE;
+            EXIT WHEN FOUND;
+            INSERT INTO "tollgate".entries (policy, subject, shape, revision, at_us, next_stamp, states, absent_at_us)
+            VALUES (p_policies[i], p_subjects[i], '', v_new, 0, 0, '{}', 0)
+            ON CONFLICT DO NOTHING;
+            IF FOUND THEN
+                v_revision := -v_new;
+                EXIT;
+            END IF;
+        END LOOP;
+        IF v_revision IS NULL THEN
+            RAISE EXCEPTION 'subject % is created and removed all the time', p_subjects[i]
+                USING ERRCODE = 'serialization_failure';
+        END IF;
+        v_held := v_held || v_revision;
+    END LOOP;
+    RETURN v_held;
+END $$;
+
 CREATE FUNCTION tollgate.is_shut(p_closed bigint[], p_now bigint, p_numbers bigint[], p_amounts bigint[]) RETURNS boolean
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -333,7 +364,7 @@ BEGIN
          WHERE s.policy = p_policy AND s.subject = p_subject;
     END IF;
     IF p_id IS NOT NULL THEN
-        SELECT ARRAY[i.at_us, i.stamp, i.digest, i.expires_at_us] INTO result.given
+        SELECT ARRAY[i.at_us, i.stamp, i.digest, i.expires_at_us] || i.others INTO result.given
           FROM "tollgate".ids i WHERE i.policy = p_policy AND i.subject = p_subject AND i.id = p_id;
     END IF;
     RETURN result;
@@ -389,13 +420,14 @@ BEGIN
     RETURN CASE WHEN placed THEN held ELSE held || p_slot END;
 END $$;
 
-CREATE FUNCTION tollgate.remember(p_policy text, p_subject text, p_id text, p_known bigint, p_at bigint, p_stamp bigint, p_digest bigint, p_expires bigint) RETURNS void
+CREATE FUNCTION tollgate.remember(p_policy text, p_subject text, p_id text, p_known bigint, p_at bigint, p_stamp bigint, p_digest bigint, p_expires bigint, p_others bigint[] DEFAULT NULL::bigint[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    INSERT INTO "tollgate".ids AS i VALUES (p_policy, p_subject, p_id, p_at, p_stamp, p_digest, p_expires)
+    INSERT INTO "tollgate".ids AS i VALUES (p_policy, p_subject, p_id, p_at, p_stamp, p_digest, p_expires, p_others)
     ON CONFLICT (policy, subject, id) DO UPDATE
-       SET at_us = excluded.at_us, stamp = excluded.stamp, digest = excluded.digest, expires_at_us = excluded.expires_at_us
+       SET at_us = excluded.at_us, stamp = excluded.stamp, digest = excluded.digest, expires_at_us = excluded.expires_at_us,
+           others = excluded.others
      WHERE i.stamp = p_known;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'another ask with the id % was charged meanwhile', p_id USING ERRCODE = 'serialization_failure';
@@ -707,6 +739,205 @@ BEGIN
     END LOOP;
 END $$;
 
+CREATE FUNCTION tollgate.spend_joint(p_policies text[], p_subjects text[], p_charges integer[], p_rows integer[], p_shapes bytea[], p_numbers bigint[], p_numbers_each integer[], p_amounts bigint[], p_amounts_each integer[], p_refundable boolean[], p_ids text[], p_digests bigint[], p_id_ttls bigint[], p_nows bigint[], p_decide boolean[], p_lock_timeout text) RETURNS SETOF bigint[]
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    runs_max        CONSTANT int := 10000;
+    abandoned_after CONSTANT bigint := 60000000;
+    row        "tollgate".entries;
+    taken      "tollgate".taken;
+    v_rows     "tollgate".entries[];
+    v_read     "tollgate".entries[];
+    v_takes    "tollgate".taken[];
+    v_replies  "tollgate".taken[];           -- the answer of each charge, as `states`
+    v_others   "tollgate".taken[];           -- of each ask with an id, what its other charges got, as `states`
+    v_dirty    boolean[];
+    v_needed   boolean[];                  -- the rows to lock
+    v_pending  boolean[];                  -- the asks that the unlocked rows did not refuse
+    v_charged  boolean[];
+    v_known    bigint[];                   -- of each ask, the stamp that its id had before
+    v_first    bigint[];                   -- of each ask with an id, its row, and what its first charge got
+    v_stamps   bigint[];
+    v_ats      bigint[];
+    v_new_ids  text[];
+    v_held     bigint[];
+    v_places   int[];
+    v_clock    bigint;
+    v_now      bigint;
+    v_next     bigint;
+    v_stamp    bigint;
+    v_expires  bigint;
+    v_code     bigint;
+    v_clean    boolean;
+    v_same     boolean := true;
+    v_numbers  bigint[];
+    v_amounts  bigint[];
+    v_given    bigint[];
+    c          int;    -- the charge
+    k          int;    -- its row
+    n          int;    -- where its numbers begin
+    a          int;    -- where its amounts begin
+BEGIN
+    v_pending := array_fill(true, ARRAY[cardinality(p_charges)]);
+    v_charged := array_fill(false, ARRAY[cardinality(p_charges)]);
+    FOR v_run IN 1 .. 2 LOOP
+        v_rows := ARRAY(
+            SELECT (SELECT e FROM "tollgate".entries e WHERE e.policy = l.policy AND e.subject = l.subject)
+              FROM unnest(p_policies, p_subjects) WITH ORDINALITY l(policy, subject, place) ORDER BY l.place);
+        IF v_run = 2 THEN
+            FOR i IN 1 .. cardinality(v_places) LOOP
+                IF v_held[i] < 0 THEN v_rows[v_places[i]] := NULL; END IF;
+            END LOOP;
+        END IF;
+        v_read := v_rows;
+        v_dirty := array_fill(false, ARRAY[cardinality(p_policies)]);
+        v_needed := v_dirty;
+        v_new_ids := '{}';
+        c := 0;
+        n := 1;
+        a := 1;
+        FOR i IN 1 .. cardinality(p_charges) LOOP
+            IF NOT v_pending[i] THEN
+                FOR j IN 1 .. p_charges[i] LOOP
+                    n := n + p_numbers_each[c + j];
+                    a := a + p_amounts_each[c + j];
+                END LOOP;
+                c := c + p_charges[i];
+                CONTINUE;
+            END IF;
+            -- After the wait, and never before a row was last written.
+            v_clock := "tollgate".now_us(p_nows[i]);
+            v_code := 1;
+            v_clean := true;
+            v_charged[i] := false;
+            v_takes := '{}';
+            FOR j IN 1 .. p_charges[i] LOOP
+                k := p_rows[c + j];
+                row := v_rows[k];
+                v_now := greatest(v_clock, row.at_us);
+                v_numbers := p_numbers[n : n + p_numbers_each[c + j] - 1];
+                v_amounts := p_amounts[a : a + p_amounts_each[c + j] - 1];
+                n := n + p_numbers_each[c + j];
+                a := a + p_amounts_each[c + j];
+                v_clean := v_clean AND NOT v_dirty[k];
+                IF row.shape <> p_shapes[c + j] THEN v_code := 3; END IF;
+                IF j = 1 AND p_ids[i] IS NOT NULL THEN
+                    SELECT d.stamp, d.expires_at_us INTO v_stamp, v_expires FROM "tollgate".ids d
+                     WHERE d.policy = p_policies[k] AND d.subject = p_subjects[k] AND d.id = p_ids[i];
+                    v_known[i] := v_stamp;
+                    IF v_now < v_expires OR k || ':' || p_ids[i] = ANY (v_new_ids) THEN v_code := 3; END IF;
+                END IF;
+                CONTINUE WHEN v_code <> 1;
+                taken := NULL;
+                IF (CASE WHEN p_decide[i] AND row.closed <> '{}'
+                         THEN "tollgate".is_shut(row.closed, v_now, v_numbers, v_amounts) END) IS NOT TRUE
+                THEN
+                    taken := "tollgate".take(
+                        row.states, coalesce(row.at_us, v_now), v_now, v_numbers, v_amounts,
+                        coalesce(row.next_stamp, greatest(v_now, 1)), p_decide[i], p_refundable[i]);
+                END IF;
+                IF taken.states IS NULL THEN
+                    v_code := 0;
+                -- No permit is given that could not be settled: old runs make room only once they may be abandoned.
+                ELSIF row.settled_runs >= runs_max AND p_refundable[i] AND p_decide[i] AND (
+                    SELECT v_now < s.admitted_us + abandoned_after FROM "tollgate".settled s
+                     WHERE s.policy = row.policy AND s.subject = row.subject ORDER BY s.first LIMIT 1)
+                THEN
+                    v_code := 4;
+                END IF;
+                v_takes[j] := taken;
+            END LOOP;
+            IF v_code = 1 THEN
+                v_charged[i] := true;
+                v_given := '{}';
+                FOR j IN 1 .. p_charges[i] LOOP
+                    k := p_rows[c + j];
+                    row := v_rows[k];
+                    taken := v_takes[j];
+                    v_now := greatest(v_clock, row.at_us);
+                    v_next := coalesce(row.next_stamp, greatest(v_now, 1));
+                    row.policy := p_policies[k];
+                    row.subject := p_subjects[k];
+                    row.shape := p_shapes[c + j];
+                    row.revision := coalesce(row.revision + 1, v_now);
+                    row.at_us := v_now;
+                    row.next_stamp := v_next + 1;
+                    row.states := taken.states;
+                    row.absent_at_us := greatest(taken.idle_at_us, v_next + 1, row.absent_at_us);
+                    v_rows[k] := row;
+                    v_dirty[k] := true;
+                    v_given := v_given || ARRAY[v_now, v_next];
+                    v_replies[c + j] := ROW(
+                        ARRAY[1, v_clock, v_next, v_now, v_next + 1, coalesce(cardinality(row.closed), 0)]
+                            || row.closed || 0::bigint || taken.states, 0)::"tollgate".taken;
+                END LOOP;
+                IF p_ids[i] IS NOT NULL THEN
+                    k := p_rows[c + 1];
+                    v_new_ids := v_new_ids || (k || ':' || p_ids[i]);
+                    v_first[i] := k;
+                    v_ats[i] := v_given[1];
+                    v_stamps[i] := v_given[2];
+                    v_others[i] := ROW(CASE WHEN p_charges[i] > 1 THEN v_given[3 :] END, 0)::"tollgate".taken;
+                END IF;
+            ELSE
+                FOR j IN 1 .. p_charges[i] LOOP
+                    row := v_rows[p_rows[c + j]];
+                    v_replies[c + j] := ROW(CASE
+                        WHEN v_code <> 0 THEN ARRAY[v_code, v_clock]
+                        WHEN row.at_us IS NULL THEN ARRAY[0, v_clock, 0, -1, 0, 0, 0]
+                        ELSE ARRAY[0, v_clock, 0, row.at_us, row.next_stamp, coalesce(cardinality(row.closed), 0)]
+                            || row.closed || 0::bigint || row.states
+                    END, 0)::"tollgate".taken;
+                END LOOP;
+            END IF;
+            -- What an ask before it in the same statement caused may be otherwise once the rows are locked.
+            v_pending[i] := v_code = 1 OR v_code <> 3 AND NOT v_clean;
+            IF v_pending[i] THEN
+                FOR j IN 1 .. p_charges[i] LOOP v_needed[p_rows[c + j]] := true; END LOOP;
+            END IF;
+            c := c + p_charges[i];
+        END LOOP;
+        EXIT WHEN v_run = 2 OR NOT true = ANY (v_charged);
+        v_places := ARRAY(SELECT g FROM generate_series(1, cardinality(v_needed)) g WHERE v_needed[g] ORDER BY g);
+        IF p_lock_timeout IS NOT NULL THEN PERFORM set_config('lock_timeout', p_lock_timeout, true); END IF;
+        v_held := "tollgate".hold(
+            ARRAY(SELECT p_policies[g] FROM unnest(v_places) WITH ORDINALITY u(g, place) ORDER BY u.place),
+            ARRAY(SELECT p_subjects[g] FROM unnest(v_places) WITH ORDINALITY u(g, place) ORDER BY u.place), p_nows[1]);
+        FOR i IN 1 .. cardinality(v_places) LOOP
+            row := v_read[v_places[i]];
+            v_same := v_same AND coalesce(row.revision = v_held[i], v_held[i] < 0);
+        END LOOP;
+        EXIT WHEN v_same;
+    END LOOP;
+    IF v_places IS NOT NULL THEN
+        FOR i IN 1 .. cardinality(v_places) LOOP
+            k := v_places[i];
+            IF v_dirty[k] THEN
+                row := v_rows[k];
+                UPDATE "tollgate".entries e
+                   SET shape = row.shape, revision = row.revision, at_us = row.at_us, next_stamp = row.next_stamp,
+                       states = row.states, absent_at_us = row.absent_at_us
+                 WHERE e.policy = p_policies[k] AND e.subject = p_subjects[k];
+            ELSIF v_held[i] < 0 THEN
+                DELETE FROM "tollgate".entries e WHERE e.policy = p_policies[k] AND e.subject = p_subjects[k];
+            END IF;
+        END LOOP;
+    END IF;
+    FOR i IN 1 .. cardinality(p_charges) LOOP
+        IF v_charged[i] AND p_ids[i] IS NOT NULL THEN
+            taken := v_others[i];
+            PERFORM "tollgate".remember(
+                p_policies[v_first[i]], p_subjects[v_first[i]], p_ids[i], v_known[i], v_ats[i], v_stamps[i], p_digests[i],
+                v_ats[i] + p_id_ttls[i], taken.states);
+        END IF;
+    END LOOP;
+    FOR i IN 1 .. cardinality(v_replies) LOOP
+        taken := v_replies[i];
+        RETURN NEXT taken.states;
+    END LOOP;
+END $$;
+
 CREATE FUNCTION tollgate.swap(p_policy text, p_subject text, p_revision bigint, p_shape bytea, p_at bigint, p_next_stamp bigint, p_states bigint[], p_settled bigint[], p_settled_floor bigint, p_closed bigint[], p_changed bigint[], p_absent_at bigint, p_id text, p_known bigint, p_given bigint[], p_lock_timeout text) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -979,7 +1210,8 @@ CREATE TABLE tollgate.ids (
     at_us bigint NOT NULL,
     stamp bigint NOT NULL,
     digest bigint NOT NULL,
-    expires_at_us bigint NOT NULL
+    expires_at_us bigint NOT NULL,
+    others bigint[]
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_cost_delay='0');
 
@@ -1028,11 +1260,11 @@ INSERT INTO tollgate.entries VALUES ('many', 's', '\x00030372706d087265717565737
 INSERT INTO tollgate.entries VALUES ('settled', 's', '\x0001046f6e6c79087265717565737473006406808ece1c000000', 1749990907000011, 1749990914000000, 1749990907000007, '{0,17,193000000,194000000,0,1749990907000000,0,1749990907000001,39000000,1749990907000002,29000000,1749990907000003,29000000,1749990907000004,29000000,1749990907000005,39000000,1749990907000006,29000000}', 0, '{}', '{}', 1749994513000000, 2);
 INSERT INTO tollgate.entries VALUES ('reset', 's', '\x0001046f6e6c79087265717565737473006406808ece1c000000', 1749990914000001, 1749990914000000, 1749990914000002, '{0,1,0}', 0, '{}', '{}', 1749994514000000, 1);
 
-INSERT INTO tollgate.ids VALUES ('reset', 's', 'before', 1749990914000000, 1749990914000000, 7666314011573216, 1749991034000000);
-INSERT INTO tollgate.ids VALUES ('ids', 's', 'one', 1749990936000000, 1749990936000000, 4913447600901352, 1749991056000000);
-INSERT INTO tollgate.ids VALUES ('ids', 's', 'back\\slash\0', 1749990936000000, 1749990936000002, 1973431184548138, 1749991056000000);
-INSERT INTO tollgate.ids VALUES ('many', 's', 'first', 1749990941000000, 1749990941000000, 1493724333497047, 1749991061000000);
-INSERT INTO tollgate.ids VALUES ('many', 's', 'second', 1749990942000000, 1749990941000001, 1493724333497047, 1749991062000000);
+INSERT INTO tollgate.ids VALUES ('reset', 's', 'before', 1749990914000000, 1749990914000000, 7666314011573216, 1749991034000000, NULL);
+INSERT INTO tollgate.ids VALUES ('ids', 's', 'one', 1749990936000000, 1749990936000000, 4913447600901352, 1749991056000000, NULL);
+INSERT INTO tollgate.ids VALUES ('ids', 's', 'back\\slash\0', 1749990936000000, 1749990936000002, 1973431184548138, 1749991056000000, NULL);
+INSERT INTO tollgate.ids VALUES ('many', 's', 'first', 1749990941000000, 1749990941000000, 1493724333497047, 1749991061000000, NULL);
+INSERT INTO tollgate.ids VALUES ('many', 's', 'second', 1749990942000000, 1749990941000001, 1493724333497047, 1749991062000000, NULL);
 
 INSERT INTO tollgate.migrations VALUES (1, '2025-11-15 00:00:00+00');
 INSERT INTO tollgate.migrations VALUES (2, '2025-11-15 00:00:00+00');
