@@ -52,6 +52,8 @@ pub struct JointDecision<'a> {
     is_lost: bool,
     /// Of each charge, its denial if it does not fit.
     judged: SmallVec<[Option<Box<Refused>>; 4]>,
+    /// Whether the charge at an index is admitted whatever its entry says, by bit.
+    open: u16,
     conclusion: Conclusion,
     permits: Vec<Permit>,
     standings: Vec<Vec<Standing>>,
@@ -113,6 +115,7 @@ impl<'a> JointDecision<'a> {
             was_reset: false,
             is_lost: false,
             judged: SmallVec::new(),
+            open: 0,
             conclusion: Conclusion::Denied,
             permits: Vec::new(),
             standings: Vec::new(),
@@ -124,6 +127,19 @@ impl<'a> JointDecision<'a> {
     /// # Errors
     /// [`Contended`](crate::ErrorKind::Contended) if there is no room for another permit in flight.
     pub fn judge(&mut self, entry: &Entry) -> Result<(), Error> {
+        self.judge_by(entry, self.is_forced)
+    }
+
+    /// Does the same for a charge that is admitted whatever its entry says, as a policy may ask for while its store is away.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the ask has no such charge.
+    pub fn judge_open(&mut self, entry: &Entry) -> Result<(), Error> {
+        self.open |= 1 << self.judged.len();
+        self.judge_by(entry, true)
+    }
+
+    fn judge_by(&mut self, entry: &Entry, is_forced: bool) -> Result<(), Error> {
         let index = self.judged.len();
         let Some(part) = self.ask.part(index) else {
             return Err(Error::invalid("an entry more than the ask has charges"));
@@ -136,7 +152,7 @@ impl<'a> JointDecision<'a> {
             &carried
         };
         self.compare_with_given(index, entry, &part);
-        let verdict = if self.is_forced {
+        let verdict = if is_forced {
             None
         } else {
             Some(decide::decide(entry, self.now, &part, Known::New)?)
@@ -223,7 +239,7 @@ impl<'a> JointDecision<'a> {
                 self.permits.push(Permit::in_shadow(&part, shadowed.denial.clone()));
                 None
             }
-            (Conclusion::Charged, _) => Some(self.charge(entry, &part)),
+            (Conclusion::Charged, _) => Some(self.charge(index, entry, &part)),
             (Conclusion::Repeated, _) => self.given.get(index).copied(),
             (Conclusion::Denied, _) => None,
         };
@@ -242,12 +258,12 @@ impl<'a> JointDecision<'a> {
         self.standings.push(standings);
     }
 
-    fn charge(&self, entry: &mut Entry, part: &Ask<'_>) -> ChargeRecord {
+    fn charge(&self, index: usize, entry: &mut Entry, part: &Ask<'_>) -> ChargeRecord {
         if !entry.adopt(part.policy()) {
             *entry = entry.carried_to(part.policy());
         }
         let (at, stamp) = (entry.effective(self.now), entry.next_stamp());
-        if self.is_forced {
+        if self.is_forced || self.open >> index & 1 == 1 {
             return settle::charge_now(entry, at, part);
         }
         decide::commit(entry, at, part);
