@@ -19,7 +19,7 @@
 //! An ask of several charges has several rows, and is queued if one of them is busy. It is sent by `spend_joint()`, and so is
 //! every batch with such an ask: that function locks the rows of the whole batch in order before it charges any.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
@@ -158,10 +158,11 @@ impl Queue {
     }
 
     /// The next asks for one statement, on rows that may have another one: all of the same rows that may be locked, or of any
-    /// others. Those whose callers have gone are dropped.
+    /// others. Those whose callers have gone are dropped. An ask that waits for one of its rows is not overtaken on the others,
+    /// or it might never find all of them free.
     fn take(&mut self, most: usize) -> (Vec<QueuedAsk>, Vec<RowHash>) {
         let (mut taken, mut rows, mut left) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut wanted, mut charges) = (Wanted::Any, 0);
+        let (mut wanted, mut charges, mut awaited) = (Wanted::Any, 0, HashSet::new());
         while taken.len() < BATCH_ASKS_MAX
             && let Some(ask) = self.next()
         {
@@ -174,7 +175,15 @@ impl Queue {
                 Wanted::NotApart => !is_apart,
                 Wanted::Rows(rows) => *rows == ask.rows,
             } && charges + ask.charges.len() <= BATCH_CHARGES_MAX;
-            if !fits || !self.enter(&ask.rows, &rows, most) {
+            if !fits {
+                left.push(ask);
+                continue;
+            }
+            let is_awaited = ask.rows.iter().any(|row| awaited.contains(row));
+            if is_awaited || !self.enter(&ask.rows, &rows, most) {
+                if !is_apart {
+                    awaited.extend(ask.rows.iter().copied());
+                }
                 left.push(ask);
                 continue;
             }
@@ -412,5 +421,26 @@ mod tests {
         assert!(!queue.enter_first(&[ROW]), "another ask waits");
         queue.update(ROW, |busy| busy.waiting = 0);
         assert!(queue.enter_first(&[5, ROW]));
+    }
+
+    #[test]
+    fn an_ask_of_several_rows_is_not_overtaken_on_any_of_them() {
+        let mut queue = Queue::default();
+        assert!(queue.enter_first(&[1]));
+        let mut callers = Vec::new();
+        for rows in [vec![1, 2], vec![2], vec![3]] {
+            let (reply, caller) = oneshot::channel();
+            callers.push(caller);
+            queue.join(QueuedAsk { charges: Vec::new(), rows, apart: false, reply });
+        }
+        let rows_of = |asks: &[QueuedAsk]| -> Vec<Vec<RowHash>> {
+            asks.iter().map(|ask| ask.rows.clone()).collect()
+        };
+        let (asks, rows) = queue.take(1);
+        assert_eq!((rows_of(&asks), rows), (vec![vec![3]], vec![3]));
+        queue.leave(1);
+        let (asks, rows) = queue.take(1);
+        assert_eq!((rows_of(&asks), rows), (vec![vec![1, 2], vec![2]], vec![1, 2]));
+        assert!(queue.waiting.is_empty());
     }
 }
