@@ -5,9 +5,9 @@
 //! can have, marks it in the row of every charge and holds what that charge got.
 
 use tokio_postgres::types::Type;
-use tollgate::core::{ChargeRecord, Entry, IdChange, JointDecision, Known};
+use tollgate::core::{Entry, IdChange, JointDecision, Known};
 use tollgate::gate::{Operation, Outcome};
-use tollgate::{Ask, Error, Timestamp};
+use tollgate::{Ask, Error};
 
 use crate::call;
 use crate::gate::{Postgres, SWAPS_MAX, contended};
@@ -102,9 +102,6 @@ impl Postgres {
     }
 }
 
-/// The record of a charge that a row does not have any more.
-const NONE: ChargeRecord = ChargeRecord { at: Timestamp::EPOCH, stamp: 0 };
-
 /// A joint decision on rows of version 3.
 struct Decided {
     outcome: Outcome,
@@ -129,13 +126,16 @@ impl Decided {
             entries.push(reply.entry(charge.policy())?);
         }
         let mark = mark(ask);
-        let (known, others) = match &mark {
-            Some(mark) => (
-                before[0].known_joint(operation, mark).unless_settled(operation, &entries[0]),
-                before[1..].iter().map(|ids| ids.charge(mark).unwrap_or(NONE)).collect(),
-            ),
-            None => (Known::New, Vec::new()),
-        };
+        let (mut known, mut others) = (Known::New, Vec::new());
+        if let Some(mark) = &mark {
+            known = before[0].known_joint(operation, mark).unless_settled(operation, &entries[0]);
+            match before[1..].iter().map(|ids| ids.charge(mark)).collect() {
+                Some(all) => others = all,
+                // A row was reset, or its charge released, so the ask is a new one. Another ask is a conflict.
+                None if before[0].charge(mark).is_some() => known = Known::New,
+                None => {}
+            }
+        }
         let mut decision = JointDecision::new(operation, known, &others, now)?;
         entries.iter().try_for_each(|entry| decision.judge(entry))?;
         let is_charged = decision.conclude()?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate::clock::ManualClock;
-use tollgate::{ErrorKind, GateExt, Permit, Span};
+use tollgate::{Ask, ErrorKind, GateExt, Permit, Span};
 
 use super::super::joint::{Parties, numbers, shadow};
 use super::super::{acquire, used};
@@ -56,6 +56,25 @@ async fn several_charges_are_all_charged_or_none() {
     // The gate that keeps version 3 follows.
     assert!(gate.acquire(&parties.ask(&[3, 2])).await.unwrap().is_admitted());
     assert_eq!(used(&upgraded, &parties.0[3], "s").await, 1);
+}
+
+/// An ask whose first policy is in shadow mode and would refuse charges the others; once released, it is a new ask.
+#[tokio::test]
+async fn a_released_ask_is_charged_again() {
+    let (database, clock) = (TestDatabase::empty_of_version_3(), ManualClock::new());
+    let (gate, parties, shadow) = (database.gate_3_by(&clock).await, Parties::new(1, 2), shadow());
+    for _ in 0..5 {
+        assert!(acquire(&gate, &shadow, "s").await.is_admitted());
+    }
+    let ask = Ask::new(&shadow, "s").and(&parties.0[0], "s").id("one");
+    for _ in 0..2 {
+        let permit = gate.acquire(&ask).await.unwrap().into_permit().unwrap();
+        assert!(permit.shadow_denied.is_some());
+        assert_eq!(parties.used(&gate).await, [1]);
+        clock.advance(Span::from_secs(1));
+        assert!(gate.release(&permit).await.unwrap());
+        assert_eq!(parties.used(&gate).await, [0]);
+    }
 }
 
 /// Two gates and random orders: no deadlock, and sums are exact.
