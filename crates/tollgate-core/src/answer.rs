@@ -405,6 +405,51 @@ impl Denial {
         self
     }
 
+    /// Returns the index of the charge that binds, if the ask had several.
+    #[must_use]
+    pub fn binding_charge(&self) -> Option<usize> {
+        let joint = self.joint.as_deref()?;
+        let named = || {
+            let refused = joint.refused.iter();
+            refused.filter(|refused| refused.policy == self.policy && refused.limit == self.limit)
+        };
+        // Two subjects may wait for the same limit of one policy.
+        let is_same = |refused: &&RefusedLimit| {
+            joint.charges.get(refused.charge).is_some_and(|charge| charge.limits == self.limits)
+        };
+        let exact = named().find(|refused| refused.wait == self.bound() && is_same(refused));
+        exact.or_else(|| named().find(is_same)).or_else(|| named().next()).map(|found| found.charge)
+    }
+
+    /// Returns the denial of the charge at `index` alone; `None` if no limit of its policy refuses. An ask with one charge
+    /// has only this denial.
+    #[must_use]
+    pub fn for_charge(&self, index: usize) -> Option<Self> {
+        let Some(joint) = self.joint.as_deref() else { return Some(self.clone()) };
+        if self.binding_charge() == Some(index) {
+            return Some(Self { joint: None, ..self.clone() });
+        }
+        let own = joint.refused.iter().filter(|refused| refused.charge == index);
+        let end = |wait| match wait {
+            Wait::Until(until) => until,
+            Wait::Never => Timestamp::MAX,
+        };
+        // The longest wait; of equal ones, the first.
+        let refused =
+            own.reduce(|most, next| if end(most.wait) < end(next.wait) { next } else { most })?;
+        Some(Self {
+            policy: Arc::clone(&refused.policy),
+            limit: Arc::clone(&refused.limit),
+            unit: Arc::clone(&refused.unit),
+            wait: refused.wait,
+            expires_at: None,
+            slots: None,
+            limits: joint.charges.get(index).map_or_else(Vec::new, |charge| charge.limits.clone()),
+            joint: None,
+            ..self.clone()
+        })
+    }
+
     /// The same denial with its wait, which is the bound so far, estimated by what is known of `slots`.
     #[must_use]
     pub fn with_slots(mut self, slots: SlotWait) -> Self {
