@@ -14,6 +14,7 @@ mod errors;
 mod faults;
 mod formats;
 mod ids;
+mod joint;
 mod overrides;
 mod refunds;
 mod requirements;
