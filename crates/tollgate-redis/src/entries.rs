@@ -13,6 +13,7 @@ use crate::args::first_word;
 use crate::entry::{Fields, corrupt};
 use crate::gate::{Call, IdPlace, Redis};
 use crate::link::slot;
+use crate::options::Options;
 use crate::previous_format::IdsBefore;
 use crate::reply::{Reply, Status};
 
@@ -40,7 +41,7 @@ impl Redis {
             // The entry may be from the future although the server's clock is right.
             clock = self.whole(key, &IdPlace::Nowhere).await?.now;
         }
-        let is_steady = self.time.check("redis", clock, ours.boot_time())?;
+        let is_steady = self.is_steady(clock)?;
         let at = match reply.status {
             Status::OtherShape => reply.fields()?.at(),
             _ => reply.entry_at(),
@@ -58,20 +59,40 @@ impl Redis {
             );
             return Ok(());
         }
+        Err(self.repair_entry((policy, subject), ahead).await)
+    }
+
+    /// Returns whether the server's clock is steady.
+    ///
+    /// # Errors
+    /// If it jumped ahead.
+    pub(crate) fn is_steady(&self, clock: Timestamp) -> Result<bool, Error> {
+        self.time.check("redis", clock, self.ours().boot_time())
+    }
+
+    /// Rewrites an entry that is `ahead` of the server's clock as used up, and returns the error for the caller.
+    pub(crate) async fn repair_entry(
+        &self,
+        (policy, subject): (&Policy, &str),
+        ahead: Span,
+    ) -> Error {
         let repair = |entry: Option<&Entry>, now| repaired(entry, now, SERVER_AHEAD_MAX);
-        if self.rewrite_key(key, policy.name(), &repair).await? {
-            let name = policy.name();
-            tracing::warn!(
-                policy = name,
-                subject,
-                ahead = ahead.humanize(),
-                "entry from the future is rewritten as used up"
-            );
-            if let Some(observer) = &self.options.observer {
-                observer.observe(&Event::Repaired { policy, subject, ahead });
+        match self.rewrite_key(&self.key(policy, subject), policy.name(), &repair).await {
+            Err(error) => return error,
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::warn!(
+                    policy = policy.name(),
+                    subject,
+                    ahead = ahead.humanize(),
+                    "entry from the future is rewritten as used up"
+                );
+                if let Some(observer) = &self.options.observer {
+                    observer.observe(&Event::Repaired { policy, subject, ahead });
+                }
             }
         }
-        Err(Error::new(
+        Error::new(
             ErrorKind::Contended,
             format!(
                 "redis: the entry of subject {subject:?} under policy {:?} was {} ahead of the server's clock and is rewritten \
@@ -79,11 +100,11 @@ impl Redis {
                 policy.name(),
                 ahead.humanize()
             ),
-        ))
+        )
     }
 
     /// Returns how far `at` is ahead of the server's `clock`, if a wrong clock wrote it.
-    fn ahead_of(&self, at: Option<Timestamp>, clock: Timestamp) -> Option<Span> {
+    pub(crate) fn ahead_of(&self, at: Option<Timestamp>, clock: Timestamp) -> Option<Span> {
         // A test clock is no evidence against an entry.
         if self.options.test_clock.is_some() {
             return None;
@@ -141,8 +162,11 @@ impl Redis {
 
     /// Parses policy and subject from the key of an entry.
     fn entry_of<'a>(&self, key: &'a str) -> Option<(&'a str, &'a str)> {
-        let rest = key.strip_prefix(&*self.options.prefix)?;
-        rest.strip_prefix(":{")?.strip_suffix('}')?.split_once('/')
+        let rest = key.strip_prefix(&*self.options.prefix)?.strip_prefix(':')?;
+        let rest = rest.strip_prefix(&*self.options.slot_tag)?;
+        let names = rest.strip_prefix('{')?.strip_suffix('}')?.split_once('/');
+        // The keys of a store with a slot tag have a brace there.
+        names.filter(|(policy, _)| !policy.contains('}'))
     }
 
     /// Describes `key` by its policy and subject.
@@ -220,7 +244,8 @@ impl EntryStore for Redis {
             };
             let Some((node, others)) = nodes.split_first() else { return Ok(EntryPage::default()) };
             let mut command = redis::cmd("SCAN");
-            command.arg(scan).arg("MATCH").arg(format!("{}:{{*}}", glob(&self.options.prefix)));
+            let Options { prefix, slot_tag, .. } = &self.options;
+            command.arg(scan).arg("MATCH").arg(format!("{}:{}{{*}}", glob(prefix), glob(slot_tag)));
             command.arg("COUNT").arg(SCAN_COUNT);
             if ahead_min.is_some() {
                 command.arg("TYPE").arg("hash");

@@ -394,6 +394,13 @@ pub(crate) fn known(record: &[u8]) -> Result<Known, Error> {
     }))
 }
 
+/// Parses what the charges after the first got, from the record of an id; empty for an ask with one charge.
+pub(crate) fn others(record: &[u8]) -> Result<Vec<ChargeRecord>, Error> {
+    let charge = |[stamp, at]: [u64; 2]| ChargeRecord { at: Timestamp::from_micros(at), stamp };
+    let others = Words(record.get(4 * WORD..).unwrap_or_default()).all()?;
+    Ok(others.into_iter().map(charge).collect())
+}
+
 /// Encodes the record of an id.
 pub(crate) fn record(given: &Remembered) -> Vec<u8> {
     let Remembered { charge, digest, expires_at } = given;

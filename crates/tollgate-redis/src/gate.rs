@@ -34,6 +34,7 @@ pub struct Redis {
     /// The mark of the server's data; 0 before the first check.
     pub(crate) mark: AtomicU64,
     pub(crate) locks: EntryLocks,
+    pub(crate) refusals_in_doubt: AtomicU64,
 }
 
 impl Redis {
@@ -45,8 +46,15 @@ impl Redis {
     pub async fn open(options: Options) -> Result<Self, Error> {
         let link = Link::connect(&options).await?;
         link.ping().await?;
-        let (ahead, time, mark) = (AtomicI64::new(0), ServerTime::new(), AtomicU64::new(0));
-        Ok(Self { link, options, ahead, time, mark, locks: EntryLocks::default() })
+        Ok(Self {
+            link,
+            options,
+            ahead: AtomicI64::new(0),
+            time: ServerTime::new(),
+            mark: AtomicU64::new(0),
+            locks: EntryLocks::default(),
+            refusals_in_doubt: AtomicU64::new(0),
+        })
     }
 
     /// Returns the key of a policy's entry for a subject. Other programs must not write it.
@@ -56,8 +64,8 @@ impl Redis {
     }
 
     pub(crate) fn key_of(&self, policy: &str, subject: &str) -> String {
-        // A name has no slash, so no two pairs share a key; the text in braces selects the slot of a cluster.
-        format!("{}:{{{policy}/{subject}}}", self.options.prefix)
+        // A name has no slash, so no two pairs share a key; the text in the first braces selects the slot of a cluster.
+        format!("{}:{}{{{policy}/{subject}}}", self.options.prefix, self.options.slot_tag)
     }
 
     /// Returns where the id of an ask is stored.
@@ -67,9 +75,10 @@ impl Redis {
             Some(id) if self.options.cluster => IdPlace::Field(format!("k{id}")),
             // The length of the subject keeps pairs of a subject and an id distinct.
             Some(id) => IdPlace::Key(format!(
-                "{}:id{}:{{{}/{subject}}}{id}",
+                "{}:id{}:{}{{{}/{subject}}}{id}",
                 self.options.prefix,
                 subject.len(),
+                self.options.slot_tag,
                 policy.name()
             )),
         }
@@ -83,7 +92,7 @@ impl Redis {
         Times { test, windows_at, given_at }
     }
 
-    fn learn_clock(&self, now: Timestamp) {
+    pub(crate) fn learn_clock(&self, now: Timestamp) {
         if self.options.test_clock.is_none() {
             let (theirs, ours) = (now.as_micros(), SystemClock.now().as_micros());
             self.ahead.store(theirs.cast_signed() - ours.cast_signed(), Ordering::Relaxed);
@@ -263,19 +272,24 @@ pub(crate) enum IdPlace {
 }
 
 impl IdPlace {
-    fn field(&self) -> Option<&[u8]> {
+    pub(crate) fn field(&self) -> Option<&[u8]> {
         match self {
             Self::Field(field) => Some(field.as_bytes()),
             Self::Nowhere | Self::Key(_) => None,
         }
     }
 
+    /// Returns the key of the id, if it has one.
+    pub(crate) fn key(&self) -> Option<&str> {
+        match self {
+            Self::Key(id) => Some(id.as_str()),
+            Self::Nowhere | Self::Field(_) => None,
+        }
+    }
+
     /// Returns the keys of a script on the entry `key`.
     fn keys<'a>(&'a self, key: &'a str) -> Vec<&'a str> {
-        match self {
-            Self::Key(id) => vec![key, id.as_str()],
-            Self::Nowhere | Self::Field(_) => vec![key],
-        }
+        std::iter::once(key).chain(self.key()).collect()
     }
 }
 

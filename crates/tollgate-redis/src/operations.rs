@@ -5,6 +5,7 @@ use tollgate::core::{
 };
 use tollgate::gate::BoxFuture;
 use tollgate::internal::edge::random;
+use tollgate::internal::run_parts;
 use tollgate::{Ask, Costs, Decision, Error, ErrorKind, Gate, Permit, Policy, Span, Timestamp};
 
 use crate::args::{self, words};
@@ -15,10 +16,18 @@ use crate::options::OWN_ID_ATTEMPTS;
 use crate::reply::{Reply, Status};
 use crate::script;
 
+/// The first character of an id that the gate gives to an ask.
+pub(crate) const OWN_ID: char = '\0';
+
 impl Gate for Redis {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
             match operation {
+                Operation::Settle(..) | Operation::Release(_) | Operation::Renew(_)
+                    if operation.is_joint() =>
+                {
+                    run_parts(self, operation).await
+                }
                 Operation::Acquire(ask) => self.decide(ask, false).await,
                 Operation::Charge(ask) => self.decide(ask, true).await,
                 Operation::Settle(permit, actual) => self.settle(permit, Some(actual)).await,
@@ -46,16 +55,24 @@ impl Gate for Redis {
 }
 
 impl Redis {
-    async fn decide(&self, ask: &Ask<'_>, force: bool) -> Result<Outcome, Error> {
+    /// Gives `ask` a short-lived id of its own, so that it can be sent again.
+    pub(crate) fn with_own_id<'a>(&self, ask: Ask<'a>) -> Ask<'a> {
+        let id = format!("{OWN_ID}{:08x}{:08x}{:08x}", random(), random(), random());
+        let ttl = Span::from_micros(self.options.attempt_timeout.as_micros() * OWN_ID_ATTEMPTS);
+        ask.id_for(id, ttl)
+    }
+
+    pub(crate) async fn decide(&self, ask: &Ask<'_>, force: bool) -> Result<Outcome, Error> {
         ask.check()?;
         if self.options.cluster && ask.id_text().is_none() {
             // The cluster client repeats calls without a reply, so each ask needs an id.
-            let id = format!("\0{:08x}{:08x}{:08x}", random(), random(), random());
-            let ttl = Span::from_micros(self.options.attempt_timeout.as_micros() * OWN_ID_ATTEMPTS);
-            let outcome = Box::pin(self.decide(&ask.clone().id_for(id, ttl), force)).await?;
+            let outcome = Box::pin(self.decide(&self.with_own_id(ask.clone()), force)).await?;
             return Ok(outcome.without_id());
         }
         let operation = if force { Operation::Charge(ask) } else { Operation::Acquire(ask) };
+        if ask.has_several_charges() {
+            return Box::pin(self.decide_jointly(operation, ask)).await;
+        }
         if self.is_older() {
             return self.change_whole(operation).await;
         }
@@ -124,13 +141,7 @@ impl Redis {
                 Ok(applied.outcome)
             }
             Status::OtherShape => self.carried(operation, reply).await,
-            Status::Contended => Err(Error::new(
-                ErrorKind::Contended,
-                format!(
-                    "more than {} permits of this subject are not settled; settle or release them, or retry later",
-                    bounds::SETTLED_RUNS_MAX_SHARED
-                ),
-            )),
+            Status::Contended => Err(contended()),
             _ => Err(unexpected(&reply)),
         }
     }
@@ -154,7 +165,11 @@ impl Redis {
         }
     }
 
-    async fn settle(&self, permit: &Permit, actual: Option<&Costs>) -> Result<Outcome, Error> {
+    pub(crate) async fn settle(
+        &self,
+        permit: &Permit,
+        actual: Option<&Costs>,
+    ) -> Result<Outcome, Error> {
         let operation = match actual {
             Some(actual) => Operation::Settle(permit, actual),
             None => Operation::Release(permit),
@@ -163,7 +178,9 @@ impl Redis {
         // Invalid costs are invalid on any entry, and a permit of a shadow policy changes none.
         let mut fresh = Entry::fresh(policy, permit.grant().at);
         let applied = apply(&operation, &mut fresh, Known::New, permit.grant().at)?;
-        if applied.change == Change::Nothing {
+        // The first charge of an ask may be in shadow mode, and the id is its own.
+        let forgets_id = actual.is_none() && permit.grant().stamp == 0 && permit.id().is_some();
+        if applied.change == Change::Nothing && !forgets_id {
             return Ok(applied.outcome);
         }
         if self.is_older() {
@@ -265,6 +282,17 @@ impl Redis {
     }
 }
 
-fn unexpected(reply: &Reply) -> Error {
+/// The error for a subject with too many permits in flight.
+pub(crate) fn contended() -> Error {
+    Error::new(
+        ErrorKind::Contended,
+        format!(
+            "more than {} permits of this subject are not settled; settle or release them, or retry later",
+            bounds::SETTLED_RUNS_MAX_SHARED
+        ),
+    )
+}
+
+pub(crate) fn unexpected(reply: &Reply) -> Error {
     corrupt(&format!("a script answered another question: {:?}", reply.status))
 }

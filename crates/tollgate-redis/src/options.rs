@@ -38,6 +38,12 @@ pub const OLDER_TRIES_MAX: usize = 64;
 /// The most attempts to match the calendar window of the server's clock.
 pub const WINDOW_TRIES_MAX: usize = 4;
 
+/// The most attempts to take the charges of an ask one after the other, where they are in several slots of a cluster.
+pub const PARTS_TRIES_MAX: usize = 4;
+
+/// The most bytes of a [slot tag](Options::slot_tag).
+pub const SLOT_TAG_BYTES_MAX: usize = 64;
+
 /// The pause between two searches for the primary.
 pub const RENEW_PAUSE: Span = Span::from_millis(100);
 
@@ -66,6 +72,8 @@ pub struct Options {
     pub(crate) sentinel: Option<Sentinel>,
     pub(crate) cluster: bool,
     pub(crate) prefix: String,
+    /// In braces; empty if there is none.
+    pub(crate) slot_tag: String,
     pub(crate) attempt_timeout: Span,
     pub(crate) attempts_max: usize,
     pub(crate) wait_replicas: u32,
@@ -84,6 +92,7 @@ impl Options {
             sentinel: None,
             cluster: false,
             prefix: "tg".to_owned(),
+            slot_tag: String::new(),
             attempt_timeout: ATTEMPT_TIMEOUT,
             attempts_max: ATTEMPTS_MAX,
             wait_replicas: 0,
@@ -148,6 +157,26 @@ impl Options {
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.prefix = prefix.replace(['{', '}'], "");
         self
+    }
+
+    /// Puts every entry into the cluster slot of `tag`, which is written without braces. Asks with several charges are then
+    /// atomic on a cluster too, and one node has all the load of this store. The tag is a part of every key, so entries under
+    /// another tag, or without one, are others.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a tag that is empty, longer than [`SLOT_TAG_BYTES_MAX`] or has a brace.
+    ///
+    /// ```
+    /// use tollgate_redis::Options;
+    ///
+    /// let options = Options::cluster(["redis://127.0.0.1/"]).slot_tag("tenant-a")?;
+    /// assert!(options.slot_tag("{tenant-a}").is_err());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn slot_tag(mut self, tag: &str) -> Result<Self, Error> {
+        check_slot_tag(tag)?;
+        self.slot_tag = format!("{{{tag}}}");
+        Ok(self)
     }
 
     /// Sets the timeout of one attempt; the default is [`ATTEMPT_TIMEOUT`].
@@ -234,6 +263,20 @@ impl Options {
     }
 }
 
+/// Checks a [slot tag](Options::slot_tag).
+///
+/// # Errors
+/// [`Invalid`](ErrorKind::Invalid).
+pub fn check_slot_tag(tag: &str) -> Result<(), Error> {
+    if tag.is_empty() || SLOT_TAG_BYTES_MAX < tag.len() || tag.contains(['{', '}']) {
+        let text = format!(
+            "slot_tag {tag:?} must be 1 to {SLOT_TAG_BYTES_MAX} bytes without braces, as in \"tenant-a\""
+        );
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    Ok(())
+}
+
 /// Checks the syntax of `url`.
 ///
 /// # Errors
@@ -255,6 +298,7 @@ impl fmt::Debug for Options {
             .field("servers", &self.shown())
             .field("cluster", &self.cluster)
             .field("prefix", &self.prefix)
+            .field("slot_tag", &self.slot_tag)
             .field("attempt_timeout", &self.attempt_timeout)
             .field("wait_replicas", &self.wait_replicas)
             .field("format", &self.format)

@@ -40,7 +40,7 @@ impl Default for EntryLocks {
 
 impl EntryLocks {
     /// Waits for `key` for at most `most`, so that a server without replies does not block all callers in sequence.
-    async fn take(&self, key: &str, most: Span) -> Option<SemaphorePermit<'_>> {
+    pub(crate) async fn take(&self, key: &str, most: Span) -> Option<SemaphorePermit<'_>> {
         let place = usize::try_from(self.hasher.hash_one(key) % LOCKS as u64).unwrap_or(0);
         timeout(&SystemClock, most, self.places.get(place)?.acquire()).await?.ok()
     }

@@ -69,8 +69,7 @@ impl Reply {
 
     /// Returns the time of the entry, if there is one.
     pub(crate) fn entry_at(&self) -> Option<Timestamp> {
-        let (at, _) = first_word(self.body().get(1..)?)?;
-        Some(Timestamp::from_micros(at))
+        self.only().at()
     }
 
     /// Returns the number in the data of the status.
@@ -82,19 +81,19 @@ impl Reply {
         self.bytes.get(self.body..).unwrap_or_default()
     }
 
-    /// Returns the entry after a charge, and the charge, whose stamp is the one before the next.
+    /// Returns the only charge of the reply.
+    fn only(&self) -> ChargeReply<'_> {
+        ChargeReply { was_charged: self.is_charge(), entry: self.body() }
+    }
+
+    /// Returns the entry after a charge, and the charge.
     pub(crate) fn charged(&self, policy: &Policy) -> Result<(Entry, ChargeRecord), Error> {
-        let parts = entry::parts(policy, self.body())?;
-        let charge = ChargeRecord { at: parts.at, stamp: parts.next_stamp.saturating_sub(1) };
-        Ok((parts.into_entry(policy)?, charge))
+        self.only().charged(policy)
     }
 
     /// Returns the entry; a fresh one if there is none.
     pub(crate) fn entry(&self, policy: &Policy) -> Result<Entry, Error> {
-        if self.body().is_empty() {
-            return Ok(Entry::fresh(policy, self.now));
-        }
-        Ok(entry::parts(policy, self.body())?.into_entry(policy)?)
+        self.only().entry(policy, self.now)
     }
 
     /// Returns the record of the ask's id, if the script stopped there.
@@ -102,8 +101,60 @@ impl Reply {
         known(self.extra())
     }
 
+    /// Returns the charges in the reply of the joint script.
+    pub(crate) fn charges(&self) -> Result<Vec<ChargeReply<'_>>, Error> {
+        let mut rest = self.body();
+        let mut charges = Vec::new();
+        while let Some((was_charged, sized)) = rest.split_first() {
+            let cut = sized.split_first_chunk().and_then(|(length, sized)| {
+                sized.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
+            });
+            let (entry, after) = cut.ok_or_else(|| corrupt("a charge in a reply is cut"))?;
+            charges.push(ChargeReply { was_charged: *was_charged == 1, entry });
+            rest = after;
+        }
+        Ok(charges)
+    }
+
+    /// Returns the index of the charge that ended the joint script early.
+    pub(crate) fn index(&self) -> Result<usize, Error> {
+        let index = self.body().first().ok_or_else(|| corrupt("a reply names no charge"))?;
+        Ok(usize::from(*index))
+    }
+
     /// Returns the fields of the stored entry.
     pub(crate) fn fields(&self) -> Result<Fields, Error> {
         Fields::parse(self.extra())
+    }
+}
+
+/// One charge in a reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChargeReply<'a> {
+    /// Whether the entry is charged.
+    pub(crate) was_charged: bool,
+    entry: &'a [u8],
+}
+
+impl ChargeReply<'_> {
+    /// Returns the time of the entry, if there is one.
+    pub(crate) fn at(&self) -> Option<Timestamp> {
+        let (at, _) = first_word(self.entry.get(1..)?)?;
+        Some(Timestamp::from_micros(at))
+    }
+
+    /// Returns the entry after the charge, and the charge, whose stamp is the one before the next.
+    pub(crate) fn charged(&self, policy: &Policy) -> Result<(Entry, ChargeRecord), Error> {
+        let parts = entry::parts(policy, self.entry)?;
+        let charge = ChargeRecord { at: parts.at, stamp: parts.next_stamp.saturating_sub(1) };
+        Ok((parts.into_entry(policy)?, charge))
+    }
+
+    /// Returns the entry; one that is fresh at `now` if there is none.
+    pub(crate) fn entry(&self, policy: &Policy, now: Timestamp) -> Result<Entry, Error> {
+        if self.entry.is_empty() {
+            return Ok(Entry::fresh(policy, now));
+        }
+        Ok(entry::parts(policy, self.entry)?.into_entry(policy)?)
     }
 }

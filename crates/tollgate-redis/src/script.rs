@@ -1,7 +1,9 @@
-//! The scripts, assembled from the files in `lua/`: one per operation, and one acquire script per sequence of rules.
+//! The scripts, assembled from the files in `lua/`: one per operation, one acquire script per sequence of rules, and one per set
+//! of such sequences for asks with several charges.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::hash::Hash;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use tollgate::Policy;
@@ -28,6 +30,13 @@ const FIELDS: &str = include_str!("lua/fields.lua");
 const SHORTEN: &str = include_str!("lua/shorten.lua");
 const LOAD: &str = include_str!("lua/load.lua");
 const CHANGE: &str = include_str!("lua/change.lua");
+const VALID: &str = include_str!("lua/acquire/valid.lua");
+const REMEMBER: &str = include_str!("lua/acquire/remember.lua");
+
+/// Returns the whole entry and what is known of the id, for a decision that the core makes.
+const WHOLE_ENTRY: &str = "$fields
+      local all = whole(ID and call('GET', ID) or known)
+      return pack('<BI7I4', 103, clock, #all) .. all";
 
 // The scripts contain it, and numbers derived from it.
 const _: () = assert!(LOWS_MAX == 64);
@@ -73,16 +82,62 @@ pub(crate) static OVERRIDES: LazyLock<Script> = LazyLock::new(|| {
 });
 
 /// The acquire scripts by sequence of rules.
-static ACQUIRE: LazyLock<RwLock<HashMap<Vec<u8>, Arc<Script>>>> = LazyLock::new(Default::default);
+static ACQUIRE: LazyLock<RwLock<HashMap<Kinds, Arc<Script>>>> = LazyLock::new(Default::default);
+
+/// The scripts of asks with several charges by the sequences of rules of their policies.
+static JOINT: LazyLock<RwLock<HashMap<BTreeSet<Kinds>, Arc<Script>>>> =
+    LazyLock::new(Default::default);
+
+/// The sequence of the rules of a policy.
+type Kinds = Vec<u8>;
+
+fn kinds(policy: &Policy) -> Kinds {
+    policy.derived().map(|derived| args::kind(&derived)).collect()
+}
 
 /// Returns the acquire script of `policy`.
 pub(crate) fn acquire(policy: &Policy) -> Arc<Script> {
-    let kinds: Vec<u8> = policy.derived().map(|derived| args::kind(&derived)).collect();
-    let known = ACQUIRE.read().unwrap_or_else(PoisonError::into_inner).get(&kinds).cloned();
+    cached(&ACQUIRE, kinds(policy), |kinds| {
+        let begin = include_str!("lua/acquire/acquire.lua").replace("$shorten", SHORTEN);
+        script("acquire", &[&charge_source(kinds, &begin, WHOLE_ENTRY)])
+    })
+}
+
+/// Returns the acquire script of an ask over `policies`, and the function in it that judges each of them. The order of the
+/// charges and their number do not matter to the script, so that a server has few of them.
+pub(crate) fn joint<'a>(policies: impl Iterator<Item = &'a Policy>) -> (Arc<Script>, Vec<u8>) {
+    let all: Vec<Kinds> = policies.map(kinds).collect();
+    let distinct: BTreeSet<Kinds> = all.iter().cloned().collect();
+    let function = |kinds| distinct.iter().position(|other| other == kinds).unwrap_or(0) + 1;
+    let functions = all.iter().map(|kinds| u8::try_from(function(kinds)).unwrap_or(0)).collect();
+    let script = cached(&JOINT, distinct, |distinct| {
+        let source = |(kinds, number): (&Kinds, usize)| {
+            let begin = include_str!("lua/acquire/charge.lua");
+            let begin = begin.replace("$function", &number.to_string());
+            charge_source(kinds, &begin, "      return pack('<BI7I4', 103, clock, 0)")
+        };
+        let functions: String = distinct.iter().zip(1..).map(source).collect();
+        let source = include_str!("lua/joint.lua")
+            .replace("$functions", &functions)
+            .replace("$shorten", SHORTEN)
+            .replace("$valid", VALID)
+            .replace("$remember", REMEMBER);
+        script("acquire", &[&source])
+    });
+    (script, functions)
+}
+
+/// Returns the script of `key`; `make` makes it once.
+fn cached<K: Eq + Hash>(
+    scripts: &RwLock<HashMap<K, Arc<Script>>>,
+    key: K,
+    make: impl FnOnce(&K) -> Script,
+) -> Arc<Script> {
+    let known = scripts.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
     known.unwrap_or_else(|| {
-        let made = Arc::new(script("acquire", &[&acquire_source(&kinds)]));
-        let mut all = ACQUIRE.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(all.entry(kinds).or_insert(made))
+        let made = Arc::new(make(&key));
+        let mut all = scripts.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(key).or_insert(made))
     })
 }
 
@@ -97,7 +152,8 @@ const LOG: StateLayout =
 const WINDOW: StateLayout =
     ["used$, closed$, ends$, late$", "0, 0, 0, 0", "I7I7I7I7", "used$, closed$, ends$, late$"];
 
-fn acquire_source(kinds: &[u8]) -> String {
+/// Fills in what depends on the limits of a policy. `other_shape` ends the script if the entry has other numbers.
+fn charge_source(kinds: &[u8], begin: &str, other_shape: &str) -> String {
     let mut parts: [Vec<String>; 4] = Default::default();
     let (mut limits, mut held, mut place) = (String::new(), String::new(), LIMITS_AT);
     let (mut declared, mut tails) = (String::new(), String::new());
@@ -126,7 +182,14 @@ fn acquire_source(kinds: &[u8]) -> String {
         place += args::width(*kind);
     }
     let [names, zeros, layout, values] = parts;
+    // A log has its length in front.
+    let empty = zeros.join(", ").replace("''", "0, ''");
     let all = [
+        ("$judge", include_str!("lua/acquire/judge.lua").to_owned()),
+        ("$valid", VALID.to_owned()),
+        ("$remember", REMEMBER.to_owned()),
+        ("$other_shape", other_shape.to_owned()),
+        ("$empty", empty),
         ("$names", names.join(", ")),
         ("$zeros", zeros.join(", ")),
         ("$layout", layout.concat()),
@@ -135,8 +198,6 @@ fn acquire_source(kinds: &[u8]) -> String {
         ("$held", held),
         ("$declared", declared),
         ("$tails", tails),
-        ("$shorten", SHORTEN.to_owned()),
     ];
-    let begin = include_str!("lua/acquire/acquire.lua").to_owned();
-    all.iter().fold(begin, |source, (name, text)| source.replace(name, text))
+    all.iter().fold(begin.to_owned(), |source, (name, text)| source.replace(name, text))
 }

@@ -1,6 +1,21 @@
 -- settle and release. A1 when the permit was given, A2 its stamp, A3 1 if its policy still has the numbers it was given
 -- under, A4 1 to release, ARGV[3] what is wanted instead, by limit.
 local GIVEN_AT, STAMP, SAME_NUMBERS, RELEASE = A1, A2, A3 == 1, A4 == 1
+
+-- The call of a released permit was not made, so a repeat of its ask is a new one.
+local function forget_id()
+  local known = RELEASE and recall()
+  if not known then return end
+  local stamp, at = read('<I7I7', known)
+  if stamp ~= STAMP or (STAMP == 0 and at ~= GIVEN_AT) then return end
+  if ID then redis.call('DEL', ID) else redis.call('HDEL', KEY, FIELD) end
+end
+
+-- The first charge of an ask was in shadow mode and not charged, but has the id.
+if STAMP == 0 then
+  forget_id()
+  return answer(SAME)
+end
 local stop = load()
 if stop then return stop end
 local settled = redis.call('HGET', KEY, 's')
@@ -67,13 +82,6 @@ local function free(i)
   end
   W[i] = table.concat(out)
   return freed
-end
-
--- The call of a released permit was not made, so a repeat of its ask is a new one.
-local function forget_id()
-  local known = RELEASE and recall()
-  if not known or read('<I7', known) ~= STAMP then return end
-  if ID then redis.call('DEL', ID) else redis.call('HDEL', KEY, FIELD) end
 end
 
 -- The runs of settled stamps (head.lua): the newest, and those in fields of their own by the directory.

@@ -1,7 +1,7 @@
 -- Returns the states of a reply with long logs, advanced to `now` and truncated to what the core needs to compute when there is
 -- room: the rest of a log is one entry. The lows of buckets are left out.
-local function shortened(e, now)
-  local args, read, pack, sub = ARGV[1], struct.unpack, struct.pack, string.sub
+local function shortened(e, now, args)
+  local read, pack, sub = struct.unpack, struct.pack, string.sub
   local out, place, from = sub(e, 1, 60), 36, 61
   now = math.max(now, (read('<I7', e, 2)))
   while place <= #args do

@@ -14,8 +14,11 @@ fn fixture(options: Options, stories: u32, format: u8) -> Fixture {
     let clock = ManualClock::new();
     let options = options.format(format).expect("a known format");
     let open = async { Arc::new(open_at(options, &clock).await) as Arc<dyn Gate> };
-    let fixture = Fixture::open(clock.clone(), open)
-        .with_capabilities(Capabilities { stories, ..Capabilities::default() });
+    let fixture = Fixture::open(clock.clone(), open).with_capabilities(Capabilities {
+        stories,
+        joint: format == 4,
+        ..Capabilities::default()
+    });
     if format == 3 { fixture.with_bounded_refunds().with_exact_logs() } else { fixture }
 }
 
@@ -25,9 +28,12 @@ fn single(stories: u32, format: u8) -> Fixture {
 }
 
 /// A cluster takes seconds to start, so the tests share one, under a prefix each.
+fn shared_cluster() -> Options {
+    Options::cluster(RedisCluster::shared().unwrap()).prefix(&unique_name())
+}
+
 fn cluster(format: u8) -> Fixture {
-    let options = Options::cluster(RedisCluster::shared().unwrap());
-    fixture(options.prefix(&unique_name()), 100, format)
+    fixture(shared_cluster(), 100, format)
 }
 
 tollgate_conformance::suite! {
@@ -41,6 +47,10 @@ tollgate_conformance::suite! {
 
     fn on_a_cluster() -> Fixture {
         cluster(4)
+    }
+
+    fn on_a_cluster_in_one_slot() -> Fixture {
+        fixture(shared_cluster().slot_tag("tenant-a").expect("a valid tag"), 100, 4)
     }
 
     fn on_a_cluster_in_format_3() -> Fixture {

@@ -11,6 +11,7 @@ mod failover;
 mod faults;
 mod formats;
 mod ids;
+mod joint;
 mod layout;
 mod lost_replies;
 mod overrides;

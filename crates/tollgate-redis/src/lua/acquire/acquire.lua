@@ -30,36 +30,7 @@ else
   e = call('HGET', KEY, 'e')
 end
 
-local at, stamp, writes, stays, full, changed, changed_at, goes = now, now, 0, 0, 0, 0, 0, 0
--- Where the lows begin in e, behind the states.
-local lows_at = 1
-local $names = $zeros
-if e then
-  -- The digest covers the version and the shape; other scripts may have left it out.
-  if read('<I7', e, 54) ~= digest then
-    local version = e:byte()
-    if version ~= 4 and version ~= 3 then return pack('<BI7I4B', 107, clock, 1, version) end
-    if version == 3 or call('HGET', KEY, 'p') ~= SHAPE then
-$fields
-      local all = whole(ID and call('GET', ID) or known)
-      return pack('<BI7I4', 103, clock, #all) .. all
-    end
-  end
-  local _
-  _, at, stamp, writes, stays, full, changed, changed_at, goes, _, $names, lows_at = read('<BI7I7I4I7I7I7I7I6I7$layout', e)
-  if now < at then now = at end
-  if changed > 0 and changed_at + 3600000000 <= now then changed, changed_at = 0, 0 end
-elseif now < 1 then
-  stamp = 1
-end
-
--- When the entry becomes equivalent to an absent one.
-local due, refused, low_at = stamp + 1, false, lows_at
-if due < stays then due = stays end
-if changed > 0 and due < changed_at + 3600000000 then due = changed_at + 3600000000 end
-$declared
-$limits
-
+$judge
 local charges = force or not refused
 -- Too many others are not settled yet.
 local waits = charges and now < full and refundable and not force
@@ -79,16 +50,7 @@ end
 -- The core says what follows from it, also that it was used with other costs.
 if known then
   local given, _, expires, before = read('<I7I7I7I7', known)
-  local is_valid = now < expires
-  if is_valid then
-    -- A reset since then makes it a new ask: its run of settled permits starts at 0.
-    local settled = call('HGET', KEY, 's')
-    if settled and read('<I7', settled, 23) == 0 then
-      local length = read('<I4', settled, 19)
-      local runs = (length == 0) and sub(settled, 23, 43) or call('HGET', KEY, 's' .. sub(settled, 30, 36))
-      is_valid = read('<I7', runs, 8) < given
-    end
-  end
+$valid
   if is_valid then
     -- A repeat that took slots is worth nothing once they are gone: then it is a new ask.
     local took, held = false, false
@@ -129,17 +91,7 @@ else
       call('SET', ID, remembers)
     end
   elseif FIELD then
-    if 32 < call('HLEN', KEY) then
-      -- Looks at a few fields with each ask, so that expired ids go in time and no ask pays for all of them.
-      local scan = call('HSCAN', KEY, call('HGET', KEY, 'o') or '0', 'COUNT', 8)
-      local found = scan[2]
-      for j = 1, #found, 2 do
-        if found[j]:byte() == 107 and read('<I7', found[j + 1], 15) <= now then call('HDEL', KEY, found[j]) end
-      end
-      call('HSET', KEY, FIELD, remembers, 'o', scan[1])
-    else
-      call('HSET', KEY, FIELD, remembers)
-    end
+$remember
   end
   -- With windows and calendars the end seldom moves.
   if ends ~= goes then call('PEXPIREAT', KEY, ends) end
@@ -148,6 +100,6 @@ end
 
 -- Only an answer with long logs comes here.
 $shorten
-answer = shortened(answer, now)
+answer = shortened(answer, now, args)
 if not charges then return pack('<BI7I4', 102, clock, 0) .. answer end
 return answer
