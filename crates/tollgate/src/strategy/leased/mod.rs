@@ -8,6 +8,9 @@
 //! A permit out of a block says so in its stamp ([`LOCAL_STAMPS`](tollgate_core::bounds::LOCAL_STAMPS)): a random number
 //! of the block, and its own in it. No store settles such a permit, so one that is settled at another instance, or after a
 //! restart, refunds nothing: the instance that holds its block accounts for it, or time does.
+//!
+//! An ask with several charges goes to the store as it is, also if some of its policies are leased: the store decides all of
+//! them at once, which is exact. The tokens that lie in blocks of its subjects count as used there.
 
 mod block;
 mod cached_denial;
@@ -72,7 +75,7 @@ impl Default for LeasedOptions {
 
 /// A gate that spends blocks of tokens taken from `G` in advance, where the policy has a `block_ttl`.
 ///
-/// Asks with an id, asks behind others, and asks of policies that cannot be leased (no `block_ttl`, slots, shadow mode,
+/// Asks with an id, asks behind others, asks with several charges, and asks of policies that cannot be leased (no `block_ttl`, slots, shadow mode,
 /// or fewer than two asks in a sixteenth of the limit) go to `G` as they are. Needs a tokio runtime.
 ///
 /// An ask that waits for a block is answered within twice the `block_ttl` and twice the longest that `G` takes: it
@@ -277,11 +280,11 @@ impl<G: Gate> Leased<G> {
     }
 }
 
-/// Returns whether the ask has no id and no asks in front. Only the store recognises a repeated id and
-/// knows the asks in front.
+/// Returns whether the ask has one charge, no id and no asks in front. Only the store decides several charges at once,
+/// recognises a repeated id and knows the asks in front.
 #[inline]
 fn is_plain(ask: &Ask<'_>) -> bool {
-    ask.id_text().is_none() && ask.in_front().is_empty()
+    ask.id_text().is_none() && ask.in_front().is_empty() && !ask.has_several_charges()
 }
 
 impl<G: Gate> Gate for Leased<G> {

@@ -18,7 +18,7 @@ use tollgate::{
     Ask, CalendarWindow, Clock, Concurrency, Costs, Decision, Error, ErrorKind, Gate, GateExt,
     Limit, Memory, Permit, Policy, RollingWindow, Span, TokenBucket,
 };
-use tollgate_conformance::Fixture;
+use tollgate_conformance::{Capabilities, Fixture};
 
 use crate::memory;
 
@@ -149,5 +149,6 @@ tollgate_conformance::suite! {
         let (gate, clock) = memory();
         let leased = Leased::new(gate, LeasedOptions::default(), Arc::new(clock.clone()));
         Fixture::new(Arc::new(leased), clock)
+            .with_capabilities(Capabilities { joint: true, ..Capabilities::default() })
     }
 }
