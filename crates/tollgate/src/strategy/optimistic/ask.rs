@@ -104,11 +104,11 @@ impl<G: Gate> Optimistic<G> {
 }
 
 /// Counts the costs of an ask as used until it is dropped.
-struct Asking<'a, G: Gate> {
-    gate: &'a Optimistic<G>,
-    policy: &'a Policy,
-    subject: &'a str,
-    amounts: Amounts,
+pub(super) struct Asking<'a, G: Gate> {
+    pub(super) gate: &'a Optimistic<G>,
+    pub(super) policy: &'a Policy,
+    pub(super) subject: &'a str,
+    pub(super) amounts: Amounts,
 }
 
 impl<G: Gate> Drop for Asking<'_, G> {

@@ -104,7 +104,10 @@ impl<G: Gate> Optimistic<G> {
 }
 
 /// Returns by how much the actual cost is over and under the estimate.
-fn difference(permit: &Permit, actual: Option<&Costs>) -> Result<(Amounts, Amounts), Error> {
+pub(super) fn difference(
+    permit: &Permit,
+    actual: Option<&Costs>,
+) -> Result<(Amounts, Amounts), Error> {
     let charged = permit.charged();
     let wanted = actual.map(|actual| charged.with_actual(actual)).transpose()?.unwrap_or_default();
     Ok((wanted.minus(charged.amounts), charged.amounts.minus(&wanted)))
@@ -114,6 +117,7 @@ impl<G: Gate> Gate for Optimistic<G> {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
             match operation {
+                joint if joint.is_joint() => self.run_jointly(joint).await,
                 Operation::Acquire(ask) => match self.local(ask)? {
                     Some(decision) => Ok(Outcome::Decided(decision)),
                     None => self.ask_store(ask).await.map(Outcome::Decided),

@@ -9,6 +9,7 @@
 mod account;
 mod ask;
 mod gate;
+mod joint;
 mod ledger;
 mod options;
 mod outbox;
@@ -130,7 +131,7 @@ impl<G: Gate> Optimistic<G> {
         ask: &Ask<'_>,
         look: impl FnOnce(&Account, &Verdict, Timestamp) -> R,
     ) -> Result<Option<(Verdict, R)>, Error> {
-        if ask.id_text().is_some() || !ask.in_front().is_empty() {
+        if ask.id_text().is_some() || !ask.in_front().is_empty() || ask.has_several_charges() {
             return Ok(None);
         }
         let now = self.shared.clock.now();

@@ -67,7 +67,7 @@ impl Gate for Prompt {
 fn prompt(unposted_max: u64) -> Fixture {
     let (gate, _, clock) = instance(unposted_max);
     let fixture = Fixture::new(Arc::new(Prompt(gate)), clock);
-    fixture.with_capabilities(Capabilities { stories: 0, ..Capabilities::default() })
+    fixture.with_capabilities(Capabilities { stories: 0, joint: true, ..Capabilities::default() })
 }
 
 tollgate_conformance::suite! {
