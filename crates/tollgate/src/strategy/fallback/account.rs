@@ -161,6 +161,43 @@ impl Account {
         Ok(permit)
     }
 
+    /// Returns the enforced policy.
+    pub(super) fn rules(&self) -> Result<&Policy, Error> {
+        self.rules.as_ref().map_err(Error::clone)
+    }
+
+    pub(super) const fn entry(&mut self) -> &mut Entry {
+        &mut self.entry
+    }
+
+    pub(super) const fn ids(&mut self) -> &mut Ids {
+        &mut self.ids
+    }
+
+    /// Whether a charge is admitted whatever the entry says. A limit that the provider closed stays closed.
+    pub(super) fn is_open(&self, now: Timestamp) -> bool {
+        self.policy.on_store_failure() == OnStoreFailure::Open && self.owed.closed_at(now).is_none()
+    }
+
+    /// Owes `part`, a charge of an ask that was decided here with others: by `job` if the store may have charged it.
+    pub(super) fn owe(
+        &mut self,
+        permit: &Permit,
+        part: &Ask<'_>,
+        by: By,
+        job: Option<Job>,
+    ) -> Result<(), Error> {
+        if permit.shadow_denied.is_some() {
+            return Ok(());
+        }
+        self.used_at = permit.grant().at;
+        match job {
+            Some(job) => self.owed.add_doubtful(permit.grant().stamp, job),
+            None => self.owed.add(permit, part, by, false)?,
+        }
+        Ok(())
+    }
+
     /// Whether `permit` was given here.
     pub(super) fn gave(&self, permit: &Permit) -> bool {
         self.opened <= permit.grant().at && permit.grant().stamp <= self.owed.last_stamp()
@@ -262,11 +299,11 @@ fn relabelled<'a>(ask: &'a Ask<'_>, rules: &'a Policy) -> Ask<'a> {
 }
 
 /// The permit, which says that the store did not give it.
-const fn degraded(mut permit: Permit) -> Permit {
+pub(super) const fn degraded(mut permit: Permit) -> Permit {
     permit.degraded = true;
     permit
 }
 
-fn unexpected(outcome: &Outcome) -> Error {
+pub(super) fn unexpected(outcome: &Outcome) -> Error {
     Error::new(ErrorKind::Corrupt, format!("unexpected outcome from the store: {outcome:?}"))
 }

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tollgate_core::{Costs, OnStoreFailure, Operation, Outcome, Permit, Policy, Span, Timestamp};
+use tollgate_core::{
+    Ask, Charge, Costs, OnStoreFailure, Operation, Outcome, Permit, Policy, Span, Timestamp,
+};
 
 use super::account::Account;
 use super::owed::{Job, Settlement};
@@ -101,21 +103,26 @@ impl<G: Gate> Shared<G> {
 }
 
 impl<G: Gate> Fallback<G> {
-    /// Runs `operation` at the store if possible, otherwise `here`. The flag of `here` states whether the store may have
-    /// carried it out.
+    /// Runs `operation`, an acquire or charge of `ask`, at the store if possible, otherwise `here`. The flag of `here` states
+    /// whether the store may have carried it out.
     pub(super) async fn answer(
         &self,
         operation: Operation<'_>,
+        ask: &Ask<'_>,
         here: impl FnOnce(&mut Account, Timestamp, bool) -> Result<Outcome, Error>,
     ) -> Result<Outcome, Error> {
         let shared = &self.0;
         let (policy, subject) = (operation.policy(), operation.subject());
+        let is_closed = |policy: &&Policy| policy.on_store_failure() == OnStoreFailure::Closed;
+        let closed = ask.charges().map(Charge::policy).find(is_closed);
         let mut is_ready = true;
         if self.is_degraded() {
             if !shared.state().is_recovering {
                 shared.recover_now().await;
             }
-            is_ready = shared.ready((policy, subject)).await?;
+            for charge in ask.charges() {
+                is_ready = is_ready && shared.ready((charge.policy(), charge.subject())).await?;
+            }
         }
         let mut in_doubt = false;
         if is_ready {
@@ -124,17 +131,14 @@ impl<G: Gate> Fallback<G> {
             shared.note_answer(&answer);
             match answer {
                 // The caller gets the error, nothing is kept for later, and others are served: no outage begins.
-                Err(error)
-                    if error.kind() == ErrorKind::Full
-                        && policy.on_store_failure() == OnStoreFailure::Closed =>
-                {
+                Err(error) if error.kind() == ErrorKind::Full && closed.is_some() => {
                     return Err(error);
                 }
                 Err(error) if may_be_of_store(&error) => {
                     let error = shared.attribute(error, since, policy).await?;
                     in_doubt = shared.has_room().is_ok();
                     shared.fail(&error, (policy, subject));
-                    if policy.on_store_failure() == OnStoreFailure::Closed {
+                    if closed.is_some() {
                         shared.start_recovery();
                         return Err(error);
                     }
@@ -142,8 +146,11 @@ impl<G: Gate> Fallback<G> {
                 answer => return answer,
             }
         }
-        if policy.on_store_failure() == OnStoreFailure::Closed {
+        if let Some(policy) = closed {
             return Err(shared.closed(policy, "has on_store_failure = \"closed\""));
+        }
+        if ask.has_several_charges() {
+            return shared.jointly(&operation, ask, in_doubt);
         }
         shared.locally(policy, subject, |account, now| here(account, now, in_doubt))
     }

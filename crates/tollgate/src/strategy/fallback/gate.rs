@@ -13,7 +13,10 @@ use crate::gate::{BoxFuture, Gate};
 
 impl<G: Gate> Fallback<G> {
     /// Runs `operation` at the store. Returns `None` if the store is cut off or fails.
-    async fn try_store(&self, operation: Operation<'_>) -> Result<Option<Outcome>, Error> {
+    pub(super) async fn try_store(
+        &self,
+        operation: Operation<'_>,
+    ) -> Result<Option<Outcome>, Error> {
         if self.0.is_cut() {
             return Ok(None);
         }
@@ -41,6 +44,15 @@ impl<G: Gate> Fallback<G> {
         if let Some(outcome) = self.try_store(operation).await? {
             return Ok(outcome);
         }
+        self.keep_for_store(permit, actual)
+    }
+
+    /// Keeps a settlement for a store that is away.
+    pub(super) fn keep_for_store(
+        &self,
+        permit: &Permit,
+        actual: Option<&Costs>,
+    ) -> Result<Outcome, Error> {
         let job = match actual {
             Some(actual) => Job::Settle(permit.clone(), actual.clone()),
             None => Job::Release(permit.clone()),
@@ -63,7 +75,11 @@ impl<G: Gate> Fallback<G> {
     }
 
     /// Runs at the store what only the store can do.
-    async fn run_at_store(&self, operation: Operation<'_>, why: &str) -> Result<Outcome, Error> {
+    pub(super) async fn run_at_store(
+        &self,
+        operation: Operation<'_>,
+        why: &str,
+    ) -> Result<Outcome, Error> {
         if self.0.is_cut() {
             return Err(self.0.closed(operation.policy(), why));
         }
@@ -91,16 +107,23 @@ impl<G: Gate> Gate for Fallback<G> {
         Box::pin(async move {
             match operation {
                 Operation::Acquire(ask) => {
-                    self.answer(operation, |account, now, in_doubt| {
+                    self.answer(operation, ask, |account, now, in_doubt| {
                         account.decide(ask, now, in_doubt).map(Outcome::Decided)
                     })
                     .await
                 }
                 Operation::Charge(ask) => {
-                    self.answer(operation, |account, now, in_doubt| {
+                    self.answer(operation, ask, |account, now, in_doubt| {
                         account.charge(ask, now, in_doubt).map(Outcome::Permitted)
                     })
                     .await
+                }
+                Operation::Settle(permit, _)
+                | Operation::Release(permit)
+                | Operation::Renew(permit)
+                    if permit.has_several_charges() =>
+                {
+                    self.run_on_joint(operation, permit).await
                 }
                 Operation::Settle(permit, actual) => {
                     self.settle_permit(operation, permit, Some(actual)).await

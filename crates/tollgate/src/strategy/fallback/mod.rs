@@ -9,6 +9,7 @@
 mod account;
 mod answer;
 mod gate;
+mod joint;
 mod options;
 mod owed;
 mod recovery;

@@ -9,6 +9,7 @@ use tollgate_core::{Ask, Costs, Grant, LocalSpending, Permit, Policy, Span, Stan
 
 use crate::error::Error;
 use crate::strategy::random::RandomSource;
+use crate::sync::{Mutex, lock};
 
 /// How long the store recognises a posted debt that is sent again.
 const POSTED_TTL: Span = Span::from_hours(1);
@@ -36,6 +37,37 @@ pub(super) enum Job {
         spent: Box<LocalSpending>,
         before: Option<Arc<[Standing]>>,
     },
+    /// The charge at `index` of an ask that the store may have charged before, with the local stamp of this subject. Every
+    /// subject of the ask has one; the first that is posted charges all of them.
+    Joint {
+        doubtful: u64,
+        index: usize,
+        charge: Arc<JointCharge>,
+    },
+}
+
+/// An ask with several charges that the store may have charged before it failed.
+#[derive(Debug)]
+pub(super) struct JointCharge {
+    pub(super) ask: Ask<'static>,
+    /// The store's permit, once it is posted; `None` if the store refused it for good.
+    posted: Mutex<Option<Option<Permit>>>,
+}
+
+impl JointCharge {
+    pub(super) fn new(ask: Ask<'static>) -> Self {
+        Self { ask, posted: Mutex::new(None) }
+    }
+
+    /// The store's permit, if it is posted.
+    pub(super) fn posted(&self) -> Option<Option<Permit>> {
+        lock(&self.posted).clone()
+    }
+
+    /// Notes that the store has it.
+    pub(super) fn done(&self, permit: Option<Permit>) {
+        lock(&self.posted).get_or_insert(permit);
+    }
 }
 
 /// How an amount was spent locally.
@@ -155,11 +187,8 @@ impl Owed {
                 by.count(&mut spent, &costs, grant)?;
                 let (id, spent, doubtful) = (id.to_owned(), Box::new(spent), Some(grant.stamp));
                 let ttl = ask.id_ttl();
-                self.jobs.push_back(Job::Charge { doubtful, id, ttl, costs, spent, before: None });
-                self.doubtful.insert(grant.stamp, Doubtful::Unposted);
-                if DOUBTFUL_MAX < self.doubtful.len() {
-                    self.doubtful.pop_first();
-                }
+                let job = Job::Charge { doubtful, id, ttl, costs, spent, before: None };
+                self.add_doubtful(grant.stamp, job);
             }
             None => {
                 change(&mut self.sum, &Costs::new(), &costs);
@@ -167,6 +196,16 @@ impl Owed {
             }
         }
         Ok(())
+    }
+
+    /// Owes `job`, the charge of the admission with the local `stamp`, which the store may have made already.
+    pub(super) fn add_doubtful(&mut self, stamp: u64, job: Job) {
+        self.last_stamp = self.last_stamp.max(stamp);
+        self.jobs.push_back(job);
+        self.doubtful.insert(stamp, Doubtful::Unposted);
+        if DOUBTFUL_MAX < self.doubtful.len() {
+            self.doubtful.pop_first();
+        }
     }
 
     /// Has an admission cost `actual` instead of `was`, or nothing at all.
@@ -240,7 +279,11 @@ impl Owed {
 
     /// Drops the call that was posted. `permit` is what the store gave for a charge.
     pub(super) fn done(&mut self, permit: Option<Permit>) {
-        let Some(Job::Charge { doubtful: Some(stamp), .. }) = self.jobs.pop_front() else { return };
+        let (Some(Job::Charge { doubtful: Some(stamp), .. })
+        | Some(Job::Joint { doubtful: stamp, .. })) = self.jobs.pop_front()
+        else {
+            return;
+        };
         let Some(known) = self.doubtful.remove(&stamp) else { return };
         match (known, permit) {
             (_, None) => {}

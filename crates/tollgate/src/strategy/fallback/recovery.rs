@@ -1,8 +1,9 @@
 //! Recovery after an outage: probes the store, posts what is owed, and ends the degradation.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use tollgate_core::{Arrears, Ask, LocalSpending, Policy, Span, Standing, Timestamp};
+use tollgate_core::{Arrears, Ask, LocalSpending, Permit, Policy, Span, Standing, Timestamp};
 
 use super::Shared;
 use super::owed::Job;
@@ -200,6 +201,19 @@ impl<G: Gate> Shared<G> {
                         self.report_over_issue(&policy, &before, spent, &arrears);
                     }
                     posted.map(Some)
+                }
+                Job::Joint { index, charge, .. } => {
+                    let posted = match charge.posted() {
+                        Some(permit) => Ok(permit),
+                        None => self.gate.charge(&charge.ask).await.map(Some),
+                    };
+                    match &posted {
+                        Err(error) if may_pass(error.kind()) => {}
+                        Err(_) => charge.done(None),
+                        Ok(permit) => charge.done(permit.clone()),
+                    }
+                    let part = |permit: &Permit| permit.parts().nth(*index).map(Cow::into_owned);
+                    posted.map(|permit| permit.as_ref().and_then(part))
                 }
             };
             match posted {

@@ -14,8 +14,8 @@ use std::time::Duration;
 use tollgate::clock::ManualClock;
 use tollgate::strategy::{Fallback, FallbackOptions};
 use tollgate::{Ask, ErrorKind, GateExt, Permit, Policy};
-use tollgate_conformance::Fixture;
 use tollgate_conformance::faulty::Trouble;
+use tollgate_conformance::{Capabilities, Fixture};
 
 use crate::faulty::{Gated, Store, drive, fallback, resend, store};
 
@@ -37,6 +37,7 @@ tollgate_conformance::suite! {
     fn with_fallback() -> Fixture {
         let (store, clock) = store();
         Fixture::new(fallback(&store, &clock).0, clock)
+            .with_capabilities(Capabilities { joint: true, ..Capabilities::default() })
     }
 }
 
