@@ -15,6 +15,7 @@ mod overrides;
 mod queue;
 mod resend;
 mod retry;
+mod strategies_joint;
 mod waits;
 mod wrappers;
 

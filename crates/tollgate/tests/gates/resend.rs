@@ -4,8 +4,8 @@ use tollgate::observe::AttemptResult;
 use tollgate::policy::OnStoreFailure;
 use tollgate::strategy::{Resend, ResendOptions};
 use tollgate::{Ask, Clock, Costs, ErrorKind, GateExt};
-use tollgate_conformance::Fixture;
 use tollgate_conformance::faulty::Trouble;
+use tollgate_conformance::{Capabilities, Fixture};
 
 use crate::faulty::{Heard, chance, drive, hourly, resend, store, used};
 use std::sync::Arc;
@@ -15,6 +15,7 @@ tollgate_conformance::suite! {
     fn resending() -> Fixture {
         let (store, clock) = store();
         Fixture::new(Arc::new(resend(&store, &clock)), clock)
+            .with_capabilities(Capabilities { joint: true, ..Capabilities::default() })
     }
 }
 
