@@ -112,7 +112,7 @@ pub trait GateExt: Gate {
     }
 
     /// Closes one limit of the ask's policy and subject until a time, because the provider refused a call. Returns
-    /// whether anything changed.
+    /// whether anything changed. The ask has one charge: a limit belongs to one policy and subject.
     fn close_until(
         &self,
         ask: &Ask<'_>,
@@ -121,6 +121,10 @@ pub trait GateExt: Gate {
     ) -> impl Future<Output = Result<bool, Error>> + Send {
         async move {
             ask.check()?;
+            if ask.has_several_charges() {
+                let text = "a limit is closed for one policy and subject; ask with one charge";
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
             let (policy, subject) = (ask.policy(), ask.subject());
             changed(self.run(Operation::Close { policy, subject, limit, until }).await?)
         }

@@ -121,10 +121,12 @@ impl Recorder {
     }
 
     fn ended(&self, permit: &Permit) {
-        self.track(permit.policy(), permit.subject(), |track| {
-            // Most permits that end began lately.
-            track.open.remove_last(|open| *open == key_of(permit));
-        });
+        for permit in permit.parts() {
+            self.track(permit.policy(), permit.subject(), |track| {
+                // Most permits that end began lately.
+                track.open.remove_last(|open| *open == key_of(&permit));
+            });
+        }
     }
 }
 
@@ -136,15 +138,17 @@ impl Observer for Recorder {
     fn observe(&self, event: &Event<'_>) {
         match event {
             Event::Admitted { ask, permit, .. } => {
-                let seen = RawAcquisition::new(ask, permit.grant().at, true, permit.degraded);
-                self.add(seen, ask, Some(permit));
+                for (index, permit) in permit.parts().enumerate() {
+                    let Some(ask) = ask.part(index) else { continue };
+                    let seen = RawAcquisition::new(&ask, permit.grant().at, true, permit.degraded);
+                    self.add(seen, &ask, Some(&permit));
+                }
             }
             Event::Denied { ask, denial, .. } => {
-                self.add(
-                    RawAcquisition::new(ask, denial.decided_at, false, denial.degraded),
-                    ask,
-                    None,
-                );
+                for ask in (0..ask.charges().len()).filter_map(|index| ask.part(index)) {
+                    let seen = RawAcquisition::new(&ask, denial.decided_at, false, denial.degraded);
+                    self.add(seen, &ask, None);
+                }
             }
             Event::Settled { permit, .. } | Event::Released { permit, .. } => self.ended(permit),
             _ => {}
