@@ -1,5 +1,7 @@
 //! The calls that a store and a broker answer alike, and their replies.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::Value;
 use tollgate::incident::Incident;
@@ -7,8 +9,9 @@ use tollgate::internal::reword_serde_error;
 use tollgate::spec::LimitSpec;
 use tollgate::{Error, ErrorKind, Span};
 use tollgate_protocol::json::{
-    AcquireRequest, AcquireResponse, Changed, OverrideDescription, PermitRequest, PoliciesResponse,
-    Renewed, SettleRequest, StandingQuery, StandingResponse, ViolationRequest, named_costs,
+    AcquireRequest, AcquireResponse, Changed, Charge, ChargeActual, OverrideDescription,
+    PermitRequest, PoliciesResponse, Renewed, SettleRequest, StandingQuery, StandingResponse,
+    ViolationRequest, named_costs,
 };
 
 use crate::args::{Acquire, Override, Settle, SubjectArgs, Violation};
@@ -65,19 +68,50 @@ impl Call {
     }
 
     pub(crate) fn acquire(args: Acquire) -> Result<Self, Error> {
-        Ok(Self::Acquire(AcquireRequest {
+        let request = AcquireRequest {
             costs: named_costs(args.costs.iter().map(String::as_str))?,
             wait_ms: args.wait.as_deref().map(wait_ms).transpose()?,
-            policy: args.policy,
-            subject: args.subject,
             id: args.id,
             ..AcquireRequest::default()
-        }))
+        };
+        if let [policy, subject] = &*args.subjects
+            && !policy.contains(':')
+        {
+            let (policy, subject) = (policy.clone(), subject.clone());
+            return Ok(Self::Acquire(AcquireRequest { policy, subject, ..request }));
+        }
+        let charges = args.subjects.iter().map(|text| match text.split_once(':') {
+            Some((policy, subject)) => Ok(Charge {
+                policy: policy.to_owned(),
+                subject: subject.to_owned(),
+                costs: None,
+            }),
+            None => Err(invalid(format!(
+                "{text:?} is not a policy with a subject; write api alice for one, and user:u1 team:t7 for several"
+            ))),
+        });
+        Ok(Self::Acquire(AcquireRequest { charges: charges.collect::<Result<_, _>>()?, ..request }))
     }
 
     pub(crate) fn settle(args: Settle) -> Result<Self, Error> {
-        let actual = named_costs(args.actual.iter().map(String::as_str))?;
-        Ok(Self::Settle(SettleRequest { permit: args.permit, actual }))
+        // The costs of each charge that is named by its index, and of all others.
+        let mut charges: BTreeMap<Option<usize>, Vec<&str>> = BTreeMap::new();
+        for text in &args.actual {
+            let own =
+                text.split_once(':').and_then(|(index, cost)| Some((index.parse().ok()?, cost)));
+            let (charge, cost) = match own {
+                Some((index, cost)) => (Some(index), cost),
+                None => (None, &**text),
+            };
+            charges.entry(charge).or_default().push(cost);
+        }
+        let actual = named_costs(charges.remove(&None).unwrap_or_default())?;
+        let charges = charges.into_iter().filter_map(|(charge, costs)| {
+            let charge = charge?;
+            Some(named_costs(costs).map(|actual| ChargeActual { charge, actual }))
+        });
+        let charges = charges.collect::<Result<_, _>>()?;
+        Ok(Self::Settle(SettleRequest { permit: args.permit, actual, charges }))
     }
 
     pub(crate) fn violation(args: Violation) -> Result<Self, Error> {

@@ -72,8 +72,9 @@ impl Local {
     fn check(&self, call: &Call) -> Result<(), Error> {
         match call {
             Call::Acquire(request) => {
-                let policy = self.config.policies.get(&request.policy)?;
-                Ok(request.ask(policy).check()?)
+                let policies =
+                    request.resolve(|name, _| self.config.policies.get(name).cloned())?;
+                Ok(request.ask(&policies)?.check()?)
             }
             Call::Standing(StandingQuery { policy, subject })
             | Call::Reset(StandingQuery { policy, subject })
@@ -146,13 +147,20 @@ impl Local {
             |text: &str| permit_token::decode(text, key, |name| policies.get(name).cloned());
         Ok(match call {
             Call::Acquire(request) => {
-                let ask = request.ask(policies.get(&request.policy)?);
-                let decision = gate.acquire(&ask).await?;
+                let policies = request.resolve(|name, _| policies.get(name).cloned())?;
+                let decision = gate.acquire(&request.ask(&policies)?).await?;
                 Reply::Decided(AcquireResponse::new(&decision, key, self.clock.now()))
             }
             Call::Settle(request) => {
                 let permit = open_permit(&request.permit)?;
-                Reply::Changed(Changed { changed: gate.settle(&permit, &request.actual).await? })
+                let mut changed = false;
+                for (part, actual) in request.own(&permit)? {
+                    changed |= gate.settle(&part, actual).await?;
+                }
+                if request.settles_all() {
+                    changed |= gate.settle(&permit, &request.actual).await?;
+                }
+                Reply::Changed(Changed { changed })
             }
             Call::Release(request) => {
                 let permit = open_permit(&request.permit)?;

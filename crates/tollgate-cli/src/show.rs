@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use tollgate::core::{humanize_ahead, humanize_wait};
 use tollgate::{Span, Timestamp};
 use tollgate_protocol::json::{
-    AcquireResponse, Admitted, Denied, FROM_API, LimitDescription, LimitStanding,
-    OverrideDescription, PoliciesResponse, Renewed, StandingQuery, StandingResponse, counted,
+    AcquireResponse, Admitted, ChargeStanding, Denied, FROM_API, LimitDescription, LimitStanding,
+    OverrideDescription, PoliciesResponse, RefusedLimit, Renewed, StandingQuery, StandingResponse,
+    counted,
 };
 use tollgate_terminal::escape_controls;
 
@@ -65,9 +66,21 @@ fn admitted(admitted: &Admitted) -> String {
     if admitted.degraded {
         text += " without the store (degraded)";
     }
-    for limit in &admitted.limits {
-        let LimitStanding { name, unit, remaining, limit, .. } = limit;
-        let _ = write!(text, "\n  {name}: {remaining} of {} left", counted(*limit, unit));
+    let left = |text: &mut String, indent: &str, limits: &[LimitStanding]| {
+        for LimitStanding { name, unit, remaining, limit, .. } in limits {
+            let _ = write!(text, "\n{indent}{name}: {remaining} of {} left", counted(*limit, unit));
+        }
+    };
+    if admitted.charges.is_empty() {
+        left(&mut text, "  ", &admitted.limits);
+    }
+    for (index, charge) in admitted.charges.iter().enumerate() {
+        let _ = write!(text, "\n  {}:{}", charge.policy, escape_controls(&charge.subject));
+        // That of the first charge is above.
+        if let Some(denied) = charge.shadow_denied.as_ref().filter(|_| 0 < index) {
+            let _ = write!(text, " (shadow mode; otherwise {})", self::denied(denied));
+        }
+        left(&mut text, "    ", &charge.limits);
     }
     if let Some(at) = admitted.use_by {
         let _ = write!(text, "\nuse by {}", whole_seconds_down(at));
@@ -80,7 +93,32 @@ fn admitted(admitted: &Admitted) -> String {
 }
 
 fn denied(denied: &Denied) -> String {
-    let Denied { limit, unit, asked, most, .. } = denied;
+    let mut text = binding(denied);
+    for refused in &denied.refused {
+        let RefusedLimit { charge, policy, subject, limit, .. } = refused;
+        if denied.charge == Some(*charge) && denied.limit == *limit {
+            continue;
+        }
+        let wait = match refused.retry_after_ms {
+            Some(ms) => format!("has room in {}", Span::from_millis(ms).humanize()),
+            None => "never has room".to_owned(),
+        };
+        let subject = escape_controls(subject);
+        let _ = write!(text, "\n  also denied by {limit} of {policy}:{subject}, which {wait}");
+    }
+    text
+}
+
+/// Formats the limit that binds, and the wait for it.
+fn binding(denied: &Denied) -> String {
+    let Denied { unit, asked, most, .. } = denied;
+    let charge = denied.charge.and_then(|charge| denied.charges.get(charge));
+    let limit = match charge {
+        Some(ChargeStanding { policy, subject, .. }) => {
+            format!("{} of {policy}:{}", denied.limit, escape_controls(subject))
+        }
+        None => denied.limit.to_string(),
+    };
     let (Some(wait_ms), Some(at)) = (denied.retry_after_ms, denied.reset_at) else {
         return format!(
             "denied by {limit}: {} never fit, at most {most} at once do; ask for less",
@@ -88,7 +126,7 @@ fn denied(denied: &Denied) -> String {
         );
     };
     let mut text = format!("denied by {limit}: ");
-    if let Some(standing) = denied.limits.iter().find(|standing| standing.name == *limit) {
+    if let Some(standing) = denied.limits.iter().find(|standing| standing.name == denied.limit) {
         let _ = write!(text, "{} of {} left, ", standing.remaining, standing.limit);
         if 0 < standing.remaining {
             let _ = write!(text, "asked for {asked}, ");

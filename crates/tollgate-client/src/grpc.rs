@@ -20,8 +20,8 @@ use tollgate_transport::http::{Connector, Version, causes, connector};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Response, Status};
 
-use crate::convert;
-use crate::target::{RESPONSE_BYTES_MAX, Target, seal_of};
+use crate::convert::{self, policies, whole_seal};
+use crate::target::{RESPONSE_BYTES_MAX, Target};
 
 type Calls = GateClient<Hyper<Connector, tonic::body::Body>>;
 
@@ -87,35 +87,36 @@ impl GrpcGate {
 
     async fn acquire(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
         ask.check()?;
-        let in_front = ask.in_front().iter();
+        let request = convert::acquire_request(ask);
         let message = AcquireRequest {
-            policy: ask.policy().name().to_owned(),
-            subject: ask.subject().to_owned(),
-            costs: named(&ask.costs()),
-            id: ask.id_text().map(str::to_owned),
-            id_ttl_ms: id_ttl_ms(ask),
+            costs: named(&request.costs),
+            policy: request.policy,
+            subject: request.subject,
+            id: request.id,
+            id_ttl_ms: request.id_ttl_ms,
             wait_ms: 0,
-            behind: in_front
-                .map(|amounts| messages::Costs { amounts: named(&ask.policy().costs(amounts)) })
-                .collect(),
+            behind: request.behind.into_iter().map(|amounts| messages::Costs { amounts }).collect(),
+            charges: request.charges.into_iter().map(Into::into).collect(),
         };
         let answer =
             self.call(message, async |mut calls, message| calls.acquire(message).await).await?;
-        answer.into_decision(ask.policy())
+        answer.into_decision(policies(ask))
     }
 
     async fn charge(&self, ask: &Ask<'_>) -> Result<Permit, Error> {
         ask.check()?;
+        let request = convert::acquire_request(ask);
         let message = ChargeRequest {
-            policy: ask.policy().name().to_owned(),
-            subject: ask.subject().to_owned(),
-            costs: named(&ask.costs()),
-            id: ask.id_text().map(str::to_owned),
-            id_ttl_ms: id_ttl_ms(ask),
+            costs: named(&request.costs),
+            policy: request.policy,
+            subject: request.subject,
+            id: request.id,
+            id_ttl_ms: request.id_ttl_ms,
+            charges: request.charges.into_iter().map(Into::into).collect(),
         };
         let answer =
             self.call(message, async |mut calls, message| calls.charge(message).await).await?;
-        answer.into_permit(ask.policy())
+        answer.into_permit(policies(ask))
     }
 
     /// Converts `status`. The broker's own errors carry their kind; without one, the call did not arrive.
@@ -172,20 +173,26 @@ impl Gate for GrpcGate {
                 Operation::Acquire(ask) => self.acquire(ask).await.map(Outcome::Decided),
                 Operation::Charge(ask) => self.charge(ask).await.map(Outcome::Permitted),
                 Operation::Settle(permit, actual) => {
+                    let request = convert::settle_request(permit, actual)?;
+                    let charges = request.charges.iter().map(|charge| messages::ChargeActual {
+                        charge: u32::try_from(charge.charge).unwrap_or(u32::MAX),
+                        actual: named(&charge.actual),
+                    });
                     let message = SettleRequest {
-                        permit: seal_of(permit)?.to_owned(),
-                        actual: named(actual),
+                        charges: charges.collect(),
+                        actual: named(&request.actual),
+                        permit: request.permit,
                     };
                     self.change(message, async |mut calls, message| calls.settle(message).await)
                         .await
                 }
                 Operation::Release(permit) => {
-                    let message = ReleaseRequest { permit: seal_of(permit)?.to_owned() };
+                    let message = ReleaseRequest { permit: whole_seal(permit)?.to_owned() };
                     self.change(message, async |mut calls, message| calls.release(message).await)
                         .await
                 }
                 Operation::Renew(permit) => {
-                    let message = RenewRequest { permit: seal_of(permit)?.to_owned() };
+                    let message = RenewRequest { permit: whole_seal(permit)?.to_owned() };
                     let renewed = self
                         .call(message, async |mut calls, message| calls.renew(message).await)
                         .await?;

@@ -6,17 +6,16 @@ use hyper::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tollgate::gate::{BoxFuture, Operation, Outcome};
-use tollgate::{Ask, Decision, Error, ErrorKind, Gate, Policy};
+use tollgate::{Decision, Error, ErrorKind, Gate, Policy};
 use tollgate_protocol::json::{
-    self, AcquireRequest, Admitted, Changed, ChargeRequest, CloseRequest, Denied, PermitRequest,
-    Renewed, SettleRequest, StandingResponse,
+    self, Admitted, Changed, ChargeRequest, CloseRequest, Denied, PermitRequest, Renewed,
+    StandingResponse,
 };
 use tollgate_transport::http::SendError;
 
 use crate::api::{ApiClient, ApiError, ApiResponse, percent_encode};
-use crate::convert::{self, unexpected};
-use crate::grpc::{id_ttl_ms, named};
-use crate::target::{Target, seal_of};
+use crate::convert::{self, policies, unexpected, whole_seal};
+use crate::target::Target;
 
 /// The broker over HTTP.
 pub struct HttpGate {
@@ -99,18 +98,6 @@ fn error_in(response: &ApiResponse) -> Error {
     }
 }
 
-fn request_of(ask: &Ask<'_>) -> AcquireRequest {
-    AcquireRequest {
-        policy: ask.policy().name().to_owned(),
-        subject: ask.subject().to_owned(),
-        costs: ask.costs(),
-        id: ask.id_text().map(str::to_owned),
-        id_ttl_ms: id_ttl_ms(ask),
-        wait_ms: None,
-        behind: ask.in_front().iter().map(|amounts| named(&ask.policy().costs(amounts))).collect(),
-    }
-}
-
 impl fmt::Debug for HttpGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpGate").field("api", &self.api).finish()
@@ -123,33 +110,30 @@ impl Gate for HttpGate {
             match operation {
                 Operation::Acquire(ask) => {
                     ask.check()?;
-                    let answer =
-                        self.send(Method::POST, "/v1/acquire", Some(&request_of(ask))).await?;
+                    let request = convert::acquire_request(ask);
+                    let answer = self.send(Method::POST, "/v1/acquire", Some(&request)).await?;
                     if answer.status == 429 {
                         let denial = parse::<Denied>(&answer)?.try_into()?;
                         return Ok(Outcome::Decided(Decision::Denied(denial)));
                     }
-                    let permit = self.read::<Admitted>(&answer)?.into_permit(ask.policy())?;
+                    let permit = self.read::<Admitted>(&answer)?.into_permit(policies(ask))?;
                     Ok(Outcome::Decided(Decision::Admitted(permit)))
                 }
                 Operation::Charge(ask) => {
                     ask.check()?;
-                    let AcquireRequest { policy, subject, costs, id, id_ttl_ms, .. } =
-                        request_of(ask);
-                    let body = ChargeRequest { policy, subject, costs, id, id_ttl_ms };
+                    let body = ChargeRequest::from(convert::acquire_request(ask));
                     let admitted = self.post::<Admitted>("/v1/charge", &body).await?;
-                    admitted.into_permit(ask.policy()).map(Outcome::Permitted)
+                    admitted.into_permit(policies(ask)).map(Outcome::Permitted)
                 }
                 Operation::Settle(permit, actual) => {
-                    let (permit, actual) = (seal_of(permit)?.to_owned(), actual.clone());
-                    self.change("/v1/settle", &SettleRequest { permit, actual }).await
+                    self.change("/v1/settle", &convert::settle_request(permit, actual)?).await
                 }
                 Operation::Release(permit) => {
-                    let permit = seal_of(permit)?.to_owned();
+                    let permit = whole_seal(permit)?.to_owned();
                     self.change("/v1/release", &PermitRequest { permit }).await
                 }
                 Operation::Renew(permit) => {
-                    let body = PermitRequest { permit: seal_of(permit)?.to_owned() };
+                    let body = PermitRequest { permit: whole_seal(permit)?.to_owned() };
                     let renewed = self.post::<Renewed>("/v1/renew", &body).await?;
                     convert::renewed(permit, &renewed.permit).map(Outcome::Permitted)
                 }

@@ -10,6 +10,11 @@
 //! The token of an ask with an id has version 3 and the id after the body, so that a release can forget it. Older brokers,
 //! which read only versions 1 and 2, get tokens [without ids](Key::without_ids).
 //!
+//! The token of an ask with several charges has version 4:
+//! ```text
+//! base64url, unpadded:  version 4 (1 byte) | [(body, has_own_costs)], id? (postcard) | HMAC-SHA256 over version and contents
+//! ```
+//!
 //! Amounts are keyed by unit, so that a token survives a change of its policy. `numbers` is a hash of the policy's numbers:
 //! if they have changed, the refund cannot be computed, and the permit returns nothing. Numbers with exact logs count as
 //! equal, because older versions had those; a converted entry knows which of its permits are older.
@@ -29,7 +34,9 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use tollgate::core::Grant;
-use tollgate::core::bounds::{ID_BYTES_MAX, NAME_BYTES_MAX, SUBJECT_BYTES_MAX, UNITS_MAX};
+use tollgate::core::bounds::{
+    CHARGES_MAX, ID_BYTES_MAX, NAME_BYTES_MAX, SUBJECT_BYTES_MAX, UNITS_MAX,
+};
 use tollgate::{Costs, Error, ErrorKind, Permit, Policy, Timestamp};
 
 /// The length of a permit key.
@@ -121,9 +128,16 @@ impl Keys {
     }
 }
 
-/// The longest token, in characters: every name and number at its longest, wrapped by [`RELAYS_MAX`] brokers.
-pub const TOKEN_CHARS_MAX: usize =
-    (1 + BODY_BYTES_MAX + MAC_BYTES + RELAYS_MAX * (1 + MAC_BYTES)).div_ceil(3) * 4;
+/// The longest token, in characters: the most charges, every name and number at its longest, wrapped by [`RELAYS_MAX`]
+/// brokers.
+pub const TOKEN_CHARS_MAX: usize = (2
+    + CHARGES_MAX * BODY_BYTES_MAX
+    + ID_BYTES_MAX
+    + NUMBER_BYTES_MAX
+    + MAC_BYTES
+    + RELAYS_MAX * (1 + MAC_BYTES))
+    .div_ceil(3)
+    * 4;
 
 /// The most brokers in a row that wrap tokens.
 pub const RELAYS_MAX: usize = 4;
@@ -133,12 +147,13 @@ const VERSION: u8 = 1;
 const RELAYED: u8 = 2;
 /// The version of a token with an ask id after its body.
 const WITH_ID: u8 = 3;
+/// The version of a token of several charges.
+const JOINT: u8 = 4;
 const MAC_BYTES: usize = 32;
 const NUMBER_BYTES_MAX: usize = 10;
 const BODY_BYTES_MAX: usize = NAME_BYTES_MAX
     + SUBJECT_BYTES_MAX
     + UNITS_MAX * (NAME_BYTES_MAX + 1 + NUMBER_BYTES_MAX)
-    + ID_BYTES_MAX
     + 7 * NUMBER_BYTES_MAX;
 
 /// The usual length of a token without its names.
@@ -187,6 +202,15 @@ struct Body<'a> {
     degraded: bool,
 }
 
+/// The contents of a token of several charges.
+#[derive(Serialize, Deserialize)]
+struct JointBody<'a> {
+    /// Each charge, and whether it has costs of its own.
+    #[serde(borrow)]
+    charges: Vec<(Body<'a>, bool)>,
+    id: Option<&'a str>,
+}
+
 /// Encodes `permit`, sealed with `key`. The token of another broker is wrapped.
 ///
 /// ```
@@ -230,26 +254,48 @@ fn seal(permit: &Permit, key: &Key) -> Vec<u8> {
 }
 
 fn body_bytes(permit: &Permit, id: Option<&str>) -> Vec<u8> {
-    let (costs, grant) = (permit.costs(), permit.grant());
-    let numbers = permit.policy().shape_hash();
-    let body = Body {
-        policy: permit.policy().name(),
-        // For a permit from other numbers, any other hash will do.
-        numbers: if permit.charged().same_numbers { numbers } else { !numbers },
-        subject: permit.subject(),
-        amounts: costs.iter().filter(|(_, amount)| *amount != 0).collect(),
-        at: grant.at.as_micros(),
-        stamp: if permit.shadow_denied.is_none() { grant.stamp } else { 0 },
-        use_by: grant.use_by.map(Timestamp::as_micros),
-        expires_at: grant.expires_at.map(Timestamp::as_micros),
-        degraded: permit.degraded,
+    let room = TOKEN_BYTES + permit.policy().name().len() + permit.subject().len();
+    let mut bytes = Vec::with_capacity(room);
+    let written = if permit.has_several_charges() {
+        bytes.push(JOINT);
+        let costs: Vec<Costs> = charges_of(permit).map(Permit::costs).collect();
+        let charges = charges_of(permit).zip(&costs);
+        let charges =
+            charges.map(|(permit, costs)| (Body::new(permit, costs), permit.has_own_costs()));
+        postcard::to_extend(&JointBody { charges: charges.collect(), id }, bytes)
+    } else {
+        bytes.push(if id.is_some() { WITH_ID } else { VERSION });
+        postcard::to_extend(&Body::new(permit, &permit.costs()), bytes).map(|mut bytes| {
+            bytes.extend_from_slice(id.unwrap_or_default().as_bytes());
+            bytes
+        })
     };
-    let mut bytes = Vec::with_capacity(TOKEN_BYTES + body.policy.len() + body.subject.len());
-    bytes.push(if id.is_some() { WITH_ID } else { VERSION });
-    let mut bytes =
-        postcard::to_extend(&body, bytes).expect("writing a body to a vector cannot fail");
-    bytes.extend_from_slice(id.unwrap_or_default().as_bytes());
-    bytes
+    written.expect("writing a body to a vector cannot fail")
+}
+
+/// Returns the permits of the charges, without a copy: the first is `permit` itself, of which only the first charge is
+/// meant.
+pub fn charges_of(permit: &Permit) -> impl Iterator<Item = &Permit> {
+    std::iter::once(permit).chain(permit.more())
+}
+
+impl<'a> Body<'a> {
+    fn new(permit: &'a Permit, costs: &'a Costs) -> Self {
+        let grant = permit.grant();
+        let numbers = permit.policy().shape_hash();
+        Self {
+            policy: permit.policy().name(),
+            // For a permit from other numbers, any other hash will do.
+            numbers: if permit.charged().same_numbers { numbers } else { !numbers },
+            subject: permit.subject(),
+            amounts: costs.iter().filter(|(_, amount)| *amount != 0).collect(),
+            at: grant.at.as_micros(),
+            stamp: if permit.shadow_denied.is_none() { grant.stamp } else { 0 },
+            use_by: grant.use_by.map(Timestamp::as_micros),
+            expires_at: grant.expires_at.map(Timestamp::as_micros),
+            degraded: permit.degraded,
+        }
+    }
 }
 
 /// Decodes and verifies `text`; `lookup` finds its policy. Standings and the denial of shadow mode are not in a token.
@@ -259,7 +305,7 @@ fn body_bytes(permit: &Permit, id: Option<&str>) -> Vec<u8> {
 pub fn decode(
     text: &str,
     key: &Key,
-    lookup: impl FnOnce(&str) -> Result<Policy, Error>,
+    lookup: impl Fn(&str) -> Result<Policy, Error>,
 ) -> Result<Permit, Error> {
     let bytes = token_bytes(text)?;
     let (sealed, mac) = bytes.split_at(bytes.len() - MAC_BYTES);
@@ -267,24 +313,71 @@ pub fn decode(
     mac_of(sealed, key).verify_slice(mac).map_err(|_| {
         invalid("the permit was changed, or given out under another permit key; send it unchanged to a server with the same key")
     })?;
+    let policy_of = |_, name: &str| lookup(name);
     match sealed.split_first() {
         // The other broker verifies its own MAC.
         Some((&RELAYED, inner)) => {
-            Ok(parse(unwrap(inner)?, lookup)?.with_seal(BASE64URL.encode(inner)))
+            let (permits, id) = parse(unwrap(inner)?, policy_of)?;
+            Ok(joined(permits, id, Some(&BASE64URL.encode(inner))))
         }
-        _ => parse(sealed, lookup),
+        _ => {
+            let (permits, id) = parse(sealed, policy_of)?;
+            Ok(joined(permits, id, None))
+        }
     }
 }
 
-/// Decodes `text` under `policy` without verifying it, for a client that just received it. The permit carries `text` as
-/// its [seal](Permit::seal).
+/// Decodes `text` without verifying it, for a client that just received it. Its charges are under `policies`, in the order
+/// of the ask; `complete` adds to each what a token lacks. The permit, and each of its [parts](Permit::parts), carries
+/// `text` as its [seal](Permit::seal).
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`] if this version cannot read it.
-pub fn read(text: &str, policy: &Policy) -> Result<Permit, Error> {
+/// [`ErrorKind::Invalid`] if this version cannot read it, and the errors of `complete`.
+pub fn read<'a>(
+    text: &str,
+    policies: impl IntoIterator<Item = &'a Policy>,
+    mut complete: impl FnMut(usize, &mut Permit) -> Result<(), Error>,
+) -> Result<Permit, Error> {
     let bytes = token_bytes(text)?;
-    let permit = parse(unwrap(&bytes)?, |_| Ok(policy.clone()))?;
-    Ok(permit.with_seal(text))
+    let policies: Vec<&Policy> = policies.into_iter().collect();
+    let (mut permits, id) = parse(unwrap(&bytes)?, |index: usize, _: &str| {
+        let policy = policies.get(index).ok_or_else(|| wrong_count(policies.len()))?;
+        Ok((*policy).clone())
+    })?;
+    if permits.len() != policies.len() {
+        return Err(wrong_count(policies.len()));
+    }
+    for (index, permit) in permits.iter_mut().enumerate() {
+        complete(index, permit)?;
+    }
+    Ok(joined(permits, id, Some(text)))
+}
+
+#[cold]
+fn wrong_count(charges: usize) -> Error {
+    invalid(format!("the permit is not that of an ask with {charges} charges"))
+}
+
+fn joined(mut permits: Vec<Permit>, id: Option<&str>, seal: Option<&str>) -> Permit {
+    if let Some(seal) = seal {
+        permits = permits.into_iter().map(|permit| permit.with_seal(seal)).collect();
+    }
+    match <[Permit; 1]>::try_from(permits) {
+        Ok([permit]) => permit.with_id(id),
+        Err(permits) => Permit::joined(permits).with_id(id),
+    }
+}
+
+/// Returns the index of the charge of `permit` in its [seal](Permit::seal), if it is a [part](Permit::parts) of the permit
+/// that the seal is of.
+#[must_use]
+pub fn part_index(permit: &Permit) -> Option<usize> {
+    let bytes = token_bytes(permit.seal()?).ok()?;
+    let sealed = unwrap(&bytes).ok().filter(|_| !permit.has_several_charges())?;
+    let (&JOINT, contents) = sealed.split_first()? else { return None };
+    let JointBody { charges, .. } = postcard::from_bytes(contents).ok()?;
+    let of_permit = (permit.policy().name(), permit.subject());
+    charges.iter().position(|(body, _)| (body.policy, body.subject) == of_permit)
 }
 
 /// Unwraps the innermost version and body of a token with its MAC.
@@ -293,27 +386,46 @@ fn unwrap(mut bytes: &[u8]) -> Result<&[u8], Error> {
         let (sealed, _) = bytes.split_at(bytes.len().saturating_sub(MAC_BYTES));
         match sealed.split_first() {
             Some((&RELAYED, inner)) => bytes = inner,
-            Some((&(VERSION | WITH_ID), _)) => return Ok(sealed),
+            Some((&(VERSION | WITH_ID | JOINT), _)) => return Ok(sealed),
             _ => return Err(invalid("the permit contains no permit that this version reads")),
         }
     }
 }
 
+/// Returns the permits of the charges in `sealed`, and the id; `lookup` finds the policy of each by index and name.
 fn parse(
     sealed: &[u8],
-    lookup: impl FnOnce(&str) -> Result<Policy, Error>,
-) -> Result<Permit, Error> {
-    let (body, rest) = postcard::take_from_bytes::<Body<'_>>(&sealed[1..])
-        .map_err(|_| invalid("the permit does not decode, although its seal is right"))?;
-    let id = match (sealed[0], std::str::from_utf8(rest)) {
+    lookup: impl Fn(usize, &str) -> Result<Policy, Error>,
+) -> Result<(Vec<Permit>, Option<&str>), Error> {
+    let undecodable = |_| invalid("the permit does not decode, although its seal is right");
+    let (&version, contents) = sealed
+        .split_first()
+        .ok_or_else(|| invalid("the permit is cut short; send it unchanged"))?;
+    if version == JOINT {
+        let (body, rest) =
+            postcard::take_from_bytes::<JointBody<'_>>(contents).map_err(undecodable)?;
+        let has_id = body.id.is_none_or(|id| !id.is_empty() && id.len() <= ID_BYTES_MAX);
+        if !rest.is_empty() || !has_id || !(2..=CHARGES_MAX).contains(&body.charges.len()) {
+            return Err(too_long());
+        }
+        let permits = body.charges.iter().enumerate().map(|(index, (charge, has_own_costs))| {
+            let permit = permit_of(charge, &lookup(index, charge.policy)?)?;
+            Ok(if *has_own_costs { permit.with_own_costs() } else { permit })
+        });
+        return Ok((permits.collect::<Result<_, Error>>()?, body.id));
+    }
+    let (body, rest) = postcard::take_from_bytes::<Body<'_>>(contents).map_err(undecodable)?;
+    let id = match (version, std::str::from_utf8(rest)) {
         (WITH_ID, Ok(id)) if !id.is_empty() && id.len() <= ID_BYTES_MAX => Some(id),
         (VERSION, Ok("")) => None,
-        _ => {
-            let text = "the permit is longer than it should be, although its seal is right";
-            return Err(invalid(text));
-        }
+        _ => return Err(too_long()),
     };
-    Ok(permit_of(&body, &lookup(body.policy)?)?.with_id(id))
+    Ok((vec![permit_of(&body, &lookup(0, body.policy)?)?], id))
+}
+
+#[cold]
+fn too_long() -> Error {
+    invalid("the permit is longer than it should be, although its seal is right")
 }
 
 /// Checks that `text` could be a token, under any key.
@@ -340,9 +452,9 @@ fn token_bytes(text: &str) -> Result<Vec<u8>, Error> {
         invalid("the permit is not one that was given out; send it unchanged, as one piece of text")
     })?;
     match bytes.first() {
-        Some(&(VERSION | RELAYED | WITH_ID)) if MAC_BYTES < bytes.len() => Ok(bytes),
+        Some(&(VERSION | RELAYED | WITH_ID | JOINT)) if MAC_BYTES < bytes.len() => Ok(bytes),
         Some(version) if MAC_BYTES < bytes.len() => Err(invalid(format!(
-            "the permit is of version {version}, and versions up to {WITH_ID} are read here; acquire a new one"
+            "the permit is of version {version}, and versions up to {JOINT} are read here; acquire a new one"
         ))),
         _ => Err(invalid("the permit is cut short; send it unchanged")),
     }

@@ -101,8 +101,8 @@ pub const CALL_MAX: Span = WAIT_MAX.plus(BODY_WAIT_MAX);
 /// The most descriptors in one request of Envoy.
 pub const DESCRIPTORS_MAX: usize = 100;
 
-/// The most arguments of a command of the Redis protocol.
-pub const ARGS_MAX: usize = 64;
+/// The most arguments of a command of the Redis protocol: an ask with the most charges, each with a cost in every unit.
+pub const ARGS_MAX: usize = 256;
 
 /// The longest request of the Redis protocol, in bytes.
 pub const FRAME_BYTES_MAX: usize = 32 * 1_024;

@@ -13,6 +13,7 @@ Examples:
   tollgate acquire api alice
   tollgate acquire gemini-free project-7 --cost requests=1 --cost tokens=3750 --json
   tollgate acquire gemini-free project-7 --cost tokens=3750 --id job-42-part-3 --wait 30s
+  tollgate acquire user:u1 team:t7 account:all --cost tokens=400
   tollgate acquire api alice --server http://127.0.0.1:8080 && curl https://api.example";
 
 pub(super) const SETTLE: &str = "\

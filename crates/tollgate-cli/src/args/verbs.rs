@@ -4,10 +4,10 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub(crate) struct Acquire {
-    /// The name of the policy
-    pub(crate) policy: String,
-    /// The subject
-    pub(crate) subject: String,
+    /// The policy and the subject, as in api alice; or several as POLICY:SUBJECT, as in user:u1 team:t7, which are
+    /// decided together: all are charged, or none
+    #[arg(value_name = "POLICY SUBJECT | POLICY:SUBJECT", required = true)]
+    pub(crate) subjects: Vec<String>,
     /// The cost, as in tokens=3750. A unit that is not named costs 0, except requests, which costs 1
     #[arg(long = "cost", value_name = "UNIT=N")]
     pub(crate) costs: Vec<String>,
@@ -37,7 +37,7 @@ pub(crate) struct Acquire {
 pub(crate) struct Settle {
     /// The permit, as acquire printed it
     pub(crate) permit: String,
-    /// The actual cost, as in tokens=3100
+    /// The actual cost, as in tokens=3100; of one charge of several, counted from 0, as in 1:tokens=3100
     #[arg(long = "actual", value_name = "UNIT=N")]
     pub(crate) actual: Vec<String>,
 }

@@ -24,6 +24,71 @@ name = "hourly"
 limits = [{ name = "one", unit = "requests", rule = "rolling-window", limit = 1, window = "1h" }]
 "#;
 
+/// Policies of a user, a team and an account.
+const PARTIES: &str = r#"
+[[policy]]
+name = "user"
+limits = [{ name = "rph", unit = "requests", rule = "rolling-window", limit = 10, window = "1h" }]
+
+[[policy]]
+name = "team"
+limits = [{ name = "tph", unit = "tokens", rule = "rolling-window", limit = 1_000, window = "1h" }]
+
+[[policy]]
+name = "account"
+limits = [{ name = "tph", unit = "tokens", rule = "rolling-window", limit = 700, window = "1h" }]
+"#;
+
+/// Several subjects in one ask: all or none, as people and as programs read it.
+#[test]
+fn several_subjects_are_decided_together() {
+    let folder = Folder::with(PARTIES);
+    let used = |policy: &str, subject: &str| {
+        let (_, body) = folder.json(&format!("standing {policy} {subject}"));
+        body["limits"][0]["used"].as_u64().expect("a number")
+    };
+    let ask = "acquire user:u1 team:t7 account:all --cost tokens=400";
+    let ran = folder.run(ask);
+    assert_eq!((ran.code, &*ran.err), (0, ""));
+    let expected = "admitted\n  user:u1\n    rph: 9 of 10 requests left\n  team:t7\n    tph: 600 of 1000 tokens left\n  \
+                    account:all\n    tph: 300 of 700 tokens left\npermit ";
+    assert!(ran.out.starts_with(expected), "{}", ran.out);
+    let permit = ran.out.split("permit ").nth(1).unwrap().trim().to_owned();
+
+    let (code, body) = folder.json(ask);
+    assert_eq!((code, &body["policy"], &body["charge"]), (1, &"account".into(), &2.into()));
+    assert_eq!((used("user", "u1"), used("team", "t7"), used("account", "all")), (1, 400, 400));
+    let both = "acquire user:u1 team:t7 account:all --cost tokens=650";
+    let ran = folder.run(both);
+    assert!(
+        ran.out.starts_with("denied by tph of team:t7: 600 of 1000 left, asked for 650, "),
+        "{}",
+        ran.out
+    );
+    assert!(
+        ran.out.contains("\n  also denied by tph of account:all, which has room in "),
+        "{}",
+        ran.out
+    );
+
+    let settle = format!("settle {permit} --actual tokens=300 --actual 2:tokens=100");
+    assert_eq!(folder.run(&settle).out, "settled\n");
+    assert_eq!((used("user", "u1"), used("team", "t7"), used("account", "all")), (1, 300, 100));
+    // One in the same form.
+    assert_eq!(folder.run("acquire user:u2").code, 0);
+    // A subject may have a colon.
+    assert_eq!(folder.run("acquire user ip:::1").code, 0);
+    assert_eq!(folder.run("acquire user:ip:::1 team:t7").code, 0);
+    assert_eq!(used("user", "ip:::1"), 2);
+    let ran = folder.run("acquire user:u1 team");
+    assert_eq!(ran.code, 2);
+    assert!(
+        ran.err.contains("write api alice for one, and user:u1 team:t7 for several"),
+        "{}",
+        ran.err
+    );
+}
+
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().expect("the member is text")
 }

@@ -71,7 +71,7 @@ fn every_command_has_help_with_an_example() {
 #[test]
 fn mistyped_flags_and_no_command_are_errors_with_help() {
     let folder = Folder::new();
-    for arguments in ["", "aquire api u1", "acquire api", "acquire api u1 --csot requests=1"] {
+    for arguments in ["", "aquire api u1", "acquire", "acquire api u1 --csot requests=1"] {
         let ran = folder.run(arguments);
         assert_eq!((ran.code, &*ran.out), (2, ""), "{arguments}");
         assert!(ran.err.contains("Usage: tollgate"), "{arguments}: {}", ran.err);
@@ -93,7 +93,14 @@ fn mistyped_flags_with_json_are_a_problem_document() {
             "aquire api u1",
             "unrecognized subcommand 'aquire'; tip: some similar subcommands exist: 'audit', 'acquire'",
         ),
-        ("acquire api", "the following required arguments were not provided: <SUBJECT>"),
+        (
+            "acquire",
+            "the following required arguments were not provided: <POLICY SUBJECT | POLICY:SUBJECT>...",
+        ),
+        (
+            "acquire api",
+            "\"api\" is not a policy with a subject; write api alice for one, and user:u1 team:t7 for several",
+        ),
         (
             "acquire api u1 --csot requests=1",
             "unexpected argument '--csot' found; tip: a similar argument exists: '--cost'",

@@ -9,9 +9,9 @@ use tollgate::{Ask, Costs, Decision, Error, ErrorKind, Gate};
 use tollgate_protocol::bounds::ARG_BYTES_MAX;
 use tollgate_protocol::json::{AcquireResponse, Admitted, Changed, Renewed, StandingResponse};
 
-use crate::convert::{self, unexpected};
-use crate::grpc::{id_ttl_ms, named};
-use crate::target::{Target, seal_of};
+use crate::convert::{self, policies, unexpected, whole_seal};
+use crate::grpc::id_ttl_ms;
+use crate::target::Target;
 use pool::Pool;
 use reply::Reply;
 
@@ -53,17 +53,26 @@ fn args<const N: usize>(args: [&str; N]) -> Vec<String> {
     args.map(str::to_owned).to_vec()
 }
 
-fn costs(args: &mut Vec<String>, costs: &Costs) {
+fn costs(args: &mut Vec<String>, word: &str, costs: &Costs) {
     for (unit, amount) in costs.iter() {
-        args.extend(["COST".to_owned(), unit.to_owned(), amount.to_string()]);
+        args.extend([word.to_owned(), unit.to_owned(), amount.to_string()]);
     }
 }
 
 /// `TG.ACQUIRE` or `TG.CHARGE`.
 fn asked(command: &str, ask: &Ask<'_>) -> Result<Vec<String>, Error> {
     ask.check()?;
+    let request = convert::acquire_request(ask);
     let mut args = args([command, ask.policy().name(), ask.subject()]);
-    costs(&mut args, &ask.costs());
+    costs(&mut args, "COST", &request.costs);
+    for (index, charge) in request.charges.iter().enumerate() {
+        if 0 < index {
+            args.extend(["AND".to_owned(), charge.policy.clone(), charge.subject.clone()]);
+        }
+        if let Some(own) = &charge.costs {
+            costs(&mut args, "OWN", own);
+        }
+    }
     if let (Some(id), Some(ttl)) = (ask.id_text(), id_ttl_ms(ask)) {
         args.extend(["ID".to_owned(), id.to_owned(), "IDTTL".to_owned(), ttl.to_string()]);
     }
@@ -72,11 +81,10 @@ fn asked(command: &str, ask: &Ask<'_>) -> Result<Vec<String>, Error> {
 
 /// Returns the costs of the asks queued ahead of `ask`, if there are any.
 fn behind(ask: &Ask<'_>) -> Result<Option<String>, Error> {
-    if ask.in_front().is_empty() {
+    let costs = convert::acquire_request(ask).behind;
+    if costs.is_empty() {
         return Ok(None);
     }
-    let costs: Vec<_> =
-        ask.in_front().iter().map(|amounts| named(&ask.policy().costs(amounts))).collect();
     let text = serde_json::to_string(&costs)
         .map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
     if ARG_BYTES_MAX < text.len() {
@@ -101,7 +109,7 @@ impl Gate for RespGate {
                     }
                     let decision = match self.call::<AcquireResponse>(&args).await? {
                         AcquireResponse::Admitted(admitted) => {
-                            Decision::Admitted(admitted.into_permit(ask.policy())?)
+                            Decision::Admitted(admitted.into_permit(policies(ask))?)
                         }
                         AcquireResponse::Denied(denied) => Decision::Denied((*denied).try_into()?),
                         AcquireResponse::Failed(_) => {
@@ -113,18 +121,23 @@ impl Gate for RespGate {
                 Operation::Charge(ask) => {
                     let args = asked("TG.CHARGE", ask)?;
                     let admitted = self.call::<Admitted>(&args).await?;
-                    admitted.into_permit(ask.policy()).map(Outcome::Permitted)
+                    admitted.into_permit(policies(ask)).map(Outcome::Permitted)
                 }
                 Operation::Settle(permit, actual) => {
-                    let mut args = args(["TG.SETTLE", seal_of(permit)?]);
-                    costs(&mut args, actual);
+                    let request = convert::settle_request(permit, actual)?;
+                    let mut args = args(["TG.SETTLE", &request.permit]);
+                    costs(&mut args, "COST", &request.actual);
+                    for charge in &request.charges {
+                        args.extend(["CHARGE".to_owned(), charge.charge.to_string()]);
+                        costs(&mut args, "COST", &charge.actual);
+                    }
                     self.change(&args).await
                 }
                 Operation::Release(permit) => {
-                    self.change(&args(["TG.RELEASE", seal_of(permit)?])).await
+                    self.change(&args(["TG.RELEASE", whole_seal(permit)?])).await
                 }
                 Operation::Renew(permit) => {
-                    let args = args(["TG.RENEW", seal_of(permit)?]);
+                    let args = args(["TG.RENEW", whole_seal(permit)?]);
                     let renewed = self.call::<Renewed>(&args).await?;
                     convert::renewed(permit, &renewed.permit).map(Outcome::Permitted)
                 }

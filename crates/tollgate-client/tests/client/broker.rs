@@ -1,8 +1,9 @@
 //! Brokers on threads of their own, and a gate that tells them the policy of each call.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use tokio::net::TcpListener;
@@ -131,31 +132,49 @@ impl Drop for Broker {
 }
 
 /// Clients of several brokers, asked in turn. The suite makes up policies as it goes, and a broker only knows those that
-/// it is told; so each call puts its policy in force first.
+/// it is told; so each call puts its policies in force first.
 #[derive(Debug)]
 pub(crate) struct InTurn {
     clients: Vec<(Client, Arc<App>)>,
     next: AtomicUsize,
+    /// The newest policy of each name. Concurrent calls may be under others.
+    policies: Mutex<BTreeMap<String, Policy>>,
 }
 
 impl InTurn {
     pub(crate) fn new<'a>(clients: impl IntoIterator<Item = (Client, &'a Broker)>) -> Self {
         let clients =
             clients.into_iter().map(|(client, broker)| (client, Arc::clone(&broker.app))).collect();
-        Self { clients, next: AtomicUsize::new(0) }
+        Self { clients, next: AtomicUsize::new(0), policies: Mutex::default() }
     }
 
-    fn told(&self, policy: &Policy) -> &Client {
+    fn told(&self, operation: &Operation<'_>) -> &Client {
         let place = self.next.fetch_add(1, Ordering::Relaxed) % self.clients.len();
         let (client, app) = &self.clients[place];
-        app.replace_policies(Policies::new([policy.clone()]).unwrap()).unwrap();
+        let mut known = self.policies.lock().unwrap();
+        for policy in policies_of(operation) {
+            known.insert(policy.name().to_owned(), policy);
+        }
+        app.replace_policies(Policies::new(known.values().cloned()).unwrap()).unwrap();
         client
+    }
+}
+
+fn policies_of(operation: &Operation<'_>) -> Vec<Policy> {
+    match operation {
+        Operation::Acquire(ask) | Operation::Charge(ask) => {
+            ask.charges().map(|charge| charge.policy().clone()).collect()
+        }
+        Operation::Settle(permit, _) | Operation::Release(permit) | Operation::Renew(permit) => {
+            permit.parts().map(|part| part.policy().clone()).collect()
+        }
+        other => vec![other.policy().clone()],
     }
 }
 
 impl Gate for InTurn {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
-        self.told(operation.policy()).run(operation)
+        self.told(&operation).run(operation)
     }
 
     fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {

@@ -9,7 +9,8 @@ use tollgate_conformance::{Capabilities, Fixture, run_case};
 use crate::broker::{Broker, InTurn, store};
 
 /// Every step is a call over a socket, so there are fewer stories than in memory.
-const CAPABILITIES: Capabilities = Capabilities { stories: 60, tasks: 64, arrears: false };
+const CAPABILITIES: Capabilities =
+    Capabilities { stories: 60, tasks: 64, arrears: false, joint: true };
 
 fn fixture(gate: InTurn, clock: &ManualClock) -> Fixture {
     Fixture::new(Arc::new(gate), clock.clone()).with_capabilities(CAPABILITIES)

@@ -23,6 +23,9 @@ pub struct AcquireRequest {
     /// Those that the ask stands behind, in their order. It is admitted only if there is room for all of them.
     #[prost(message, repeated, tag = "7")]
     pub behind: ::prost::alloc::vec::Vec<Costs>,
+    /// Instead of policy and subject: one to eight charges that are decided together, all or none.
+    #[prost(message, repeated, tag = "8")]
+    pub charges: ::prost::alloc::vec::Vec<Charge>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Costs {
@@ -31,6 +34,17 @@ pub struct Costs {
         ::prost::alloc::string::String,
         u64,
     >,
+}
+/// The part of an ask that concerns one policy and subject.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Charge {
+    #[prost(string, tag = "1")]
+    pub policy: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub subject: ::prost::alloc::string::String,
+    /// Costs of its own. The costs of the ask do not apply to it then, and it is settled by its own actual costs.
+    #[prost(message, optional, tag = "3")]
+    pub costs: ::core::option::Option<Costs>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AcquireResponse {
@@ -65,6 +79,22 @@ pub struct Admitted {
     pub expires_at: ::core::option::Option<::prost_types::Timestamp>,
     /// The denial that a policy in shadow mode did not enforce; nothing was charged then.
     #[prost(message, optional, tag = "6")]
+    pub shadow_denied: ::core::option::Option<Denied>,
+    /// The standing of every charge, if the ask had several; `limits` is that of the first.
+    #[prost(message, repeated, tag = "7")]
+    pub charges: ::prost::alloc::vec::Vec<ChargeStanding>,
+}
+/// The standing of the subject of one charge.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ChargeStanding {
+    #[prost(string, tag = "1")]
+    pub policy: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub subject: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "3")]
+    pub limits: ::prost::alloc::vec::Vec<LimitStanding>,
+    /// The denial that the policy of this charge, in shadow mode, did not enforce.
+    #[prost(message, optional, tag = "4")]
     pub shadow_denied: ::core::option::Option<Denied>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -106,6 +136,36 @@ pub struct Denied {
     /// How many asks wait ahead of this one. The wait includes theirs.
     #[prost(uint64, tag = "14")]
     pub waiting_ahead: u64,
+    /// If the ask had several charges: every limit that refuses, in the order of the ask.
+    #[prost(message, repeated, tag = "15")]
+    pub refused: ::prost::alloc::vec::Vec<RefusedLimit>,
+    /// If the ask had several charges: the standing of each.
+    #[prost(message, repeated, tag = "16")]
+    pub charges: ::prost::alloc::vec::Vec<ChargeStanding>,
+    /// If the ask had several charges: the index of the charge that binds.
+    #[prost(uint32, optional, tag = "17")]
+    pub charge: ::core::option::Option<u32>,
+}
+/// A limit that refuses one charge of an ask.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RefusedLimit {
+    /// The index of the charge in the ask.
+    #[prost(uint32, tag = "1")]
+    pub charge: u32,
+    #[prost(string, tag = "2")]
+    pub policy: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub subject: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub limit: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub unit: ::prost::alloc::string::String,
+    /// The instant until which it refuses; absent if waiting does not help.
+    #[prost(message, optional, tag = "6")]
+    pub reset_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// The same from the moment of the decision, in milliseconds, rounded up.
+    #[prost(uint64, optional, tag = "7")]
+    pub retry_after_ms: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LimitStanding {
@@ -134,6 +194,21 @@ pub struct SettleRequest {
     #[prost(string, tag = "1")]
     pub permit: ::prost::alloc::string::String,
     /// A unit that is not named keeps its estimate.
+    #[prost(btree_map = "string, uint64", tag = "2")]
+    pub actual: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        u64,
+    >,
+    /// Actual costs of single charges. Without `actual`, only these charges are settled.
+    #[prost(message, repeated, tag = "3")]
+    pub charges: ::prost::alloc::vec::Vec<ChargeActual>,
+}
+/// The actual cost of one charge of a permit.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ChargeActual {
+    /// The index of the charge in the ask.
+    #[prost(uint32, tag = "1")]
+    pub charge: u32,
     #[prost(btree_map = "string, uint64", tag = "2")]
     pub actual: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
@@ -216,6 +291,9 @@ pub struct ChargeRequest {
     pub id: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(uint64, optional, tag = "5")]
     pub id_ttl_ms: ::core::option::Option<u64>,
+    /// Instead of policy and subject: one to eight charges.
+    #[prost(message, repeated, tag = "6")]
+    pub charges: ::prost::alloc::vec::Vec<Charge>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CloseUntilRequest {
@@ -315,7 +393,7 @@ pub mod gate_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// May this go through now, and if not, when? Charges every limit or none.
+        /// May this go through now, and if not, when? Charges every limit of every charge or none.
         pub async fn acquire(
             &mut self,
             request: impl tonic::IntoRequest<super::AcquireRequest>,
@@ -530,7 +608,7 @@ pub mod gate_server {
     /// Generated trait containing gRPC methods that should be implemented for use with GateServer.
     #[async_trait]
     pub trait Gate: std::marker::Send + std::marker::Sync + 'static {
-        /// May this go through now, and if not, when? Charges every limit or none.
+        /// May this go through now, and if not, when? Charges every limit of every charge or none.
         async fn acquire(
             &self,
             request: tonic::Request<super::AcquireRequest>,

@@ -7,7 +7,8 @@ use serde::Serialize;
 use tollgate::core::TimeText;
 use tollgate::{Permit, Span, Standing, Timestamp};
 
-use super::Denied;
+use super::response::is_degraded;
+use super::{ChargeStanding, Denied};
 use crate::permit_token;
 
 /// The usual length of an admission: its token, and each limit.
@@ -24,7 +25,7 @@ pub fn admission(permit: &Permit, key: &permit_token::Key, now: Timestamp) -> Ve
         json.raw(if index == 0 { "{\"name\":" } else { ",{\"name\":" });
         json.standing(standing, now);
     }
-    json.raw(if permit.degraded { "],\"degraded\":true" } else { "],\"degraded\":false" });
+    json.raw(if is_degraded(permit) { "],\"degraded\":true" } else { "],\"degraded\":false" });
     for (member, time) in
         [(",\"use_by\":", permit.use_by()), (",\"expires_at\":", permit.expires_at())]
     {
@@ -35,6 +36,10 @@ pub fn admission(permit: &Permit, key: &permit_token::Key, now: Timestamp) -> Ve
     if let Some(denial) = permit.shadow_denied.as_deref() {
         json.raw(",\"shadow_denied\":");
         json.serialized(&Denied::from(denial));
+    }
+    if permit.has_several_charges() {
+        json.raw(",\"charges\":");
+        json.serialized(&ChargeStanding::of_permit(permit, now));
     }
     json.raw("}");
     json.0
@@ -148,6 +153,7 @@ mod tests {
             waiting_ahead: 0,
             decided_at: now,
             degraded: false,
+            joint: None,
         }
     }
 
@@ -157,6 +163,7 @@ mod tests {
             limits in prop::collection::vec(standing(), 0..4),
             (now, use_by, expires_at) in (time(), option::of(time()), option::of(time())),
             (degraded, in_shadow) in any::<(bool, bool)>(),
+            (more, are_more_in_shadow) in (0..3_usize, any::<bool>()),
             subject in ".{1,40}",
         ) {
             let burst = Limit::new("burst", "requests", TokenBucket::per_second(10));
@@ -166,6 +173,11 @@ mod tests {
             permit.limits = limits;
             permit.degraded = degraded;
             permit.shadow_denied = in_shadow.then(|| Box::new(denial(now)));
+            if 0 < more {
+                let mut other = permit.clone();
+                other.shadow_denied = are_more_in_shadow.then(|| Box::new(denial(now)));
+                permit = Permit::joined([vec![permit], vec![other; more]].concat());
+            }
             let key = [7; 32].into();
             let expected = serde_json::to_string(&Admitted::new(&permit, &key, now)).unwrap();
             prop_assert_eq!(String::from_utf8(admission(&permit, &key, now)).unwrap(), expected);

@@ -21,6 +21,10 @@ pub struct ForwardAuthQuery {
     /// Instead of `subject`: the header that names it, as in `X-Real-IP`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject_header: Option<String>,
+    /// Instead of policy and subject: up to eight of them, decided together, as in `user:{X-User},account:all`. A subject in
+    /// braces is the header that names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charges: Option<String>,
     /// The member of a list header such as `X-Forwarded-For` that is the subject, counted from the end, where the nearest
     /// proxy writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -31,12 +31,13 @@ pub use problem::{
     kind_index, kind_name, kind_of, status_of,
 };
 pub use request::{
-    AcquireRequest, BatchRequest, ChargeRequest, CloseRequest, OverrideRequest, PermitRequest,
-    SettleRequest, StandingQuery, ViolationRequest, named_costs,
+    AcquireRequest, AskPolicies, BatchRequest, Charge, ChargeActual, ChargeRequest, CloseRequest,
+    OverrideRequest, PermitRequest, SettleRequest, StandingQuery, ViolationRequest, named_costs,
 };
+pub(crate) use response::is_degraded;
 pub use response::{
-    AcquireResponse, Admitted, BatchResponse, Changed, Denied, LimitStanding, Renewed,
-    StandingResponse, counted, detail_of,
+    AcquireResponse, Admitted, BatchResponse, Changed, ChargeStanding, Denied, LimitStanding,
+    RefusedLimit, Renewed, StandingResponse, counted, detail_of,
 };
 pub use stats::{AuditStats, LatencyStats, PolicyCounts, StatsResponse, StoreHealth};
 pub use translation::{CancelRequest, GlossaryTerm, Translation, TranslationRequest};

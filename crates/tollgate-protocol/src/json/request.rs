@@ -1,24 +1,28 @@
 //! Request bodies and queries.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tollgate::core::bounds::{ID_HORIZON, NAME_BYTES_MAX, NUMBER_MAX, PERMIT_TTL};
+use tollgate::core::bounds::{CHARGES_MAX, ID_HORIZON, NAME_BYTES_MAX, NUMBER_MAX, PERMIT_TTL};
 use tollgate::incident::RETRY_AFTER_MAX;
 use tollgate::spec::LimitSpec;
-use tollgate::{Ask, Costs, Error, ErrorKind, Policy, Span, Timestamp};
+use tollgate::{Ask, Costs, Error, ErrorKind, Permit, Policy, Span, Timestamp};
 
 use super::serde_as;
 
-/// The body of `POST /v1/acquire`.
+/// The body of `POST /v1/acquire`: a policy and a subject, or charges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("anyOf" = one_or_several()))]
 pub struct AcquireRequest {
     /// The name of the policy.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub policy: String,
     /// The subject.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subject: String,
     /// The cost in each unit; the default is 0, and 1 for `requests`.
     #[serde(default, skip_serializing_if = "Costs::is_empty", with = "serde_as::UnitCosts")]
@@ -47,24 +51,184 @@ pub struct AcquireRequest {
         deserialize_with = "serde_as::whole_amounts"
     )]
     pub behind: Vec<BTreeMap<String, u64>>,
+    /// Instead of a policy and a subject: up to eight of them, decided together. All are charged, or none.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "serde_as::objects"
+    )]
+    pub charges: Vec<Charge>,
 }
 
-impl AcquireRequest {
-    /// Converts to an ask under `policy`.
-    #[must_use]
-    pub fn ask<'a>(&'a self, policy: &'a Policy) -> Ask<'a> {
-        let ask = Ask::new(policy, self.subject.as_str()).with_costs(&self.costs);
-        with_id(ask, self.id.as_deref(), self.id_ttl_ms, ID_HORIZON)
-    }
-}
-
-/// The body of `POST /v1/charge`.
+/// The part of an ask that concerns one policy and subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ChargeRequest {
+pub struct Charge {
     /// The name of the policy.
     pub policy: String,
     /// The subject.
+    pub subject: String,
+    /// Costs of its own. The costs of the ask do not apply to it then, and it is settled by its own actual costs. Without
+    /// them, the costs of the ask apply, as far as its policy has their units.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "serde_as::MaybeUnitCosts")]
+    pub costs: Option<Costs>,
+}
+
+/// The two forms of an ask, as alternatives of a schema.
+fn one_or_several() -> serde_json::Value {
+    json!([{ "required": ["policy", "subject"] }, { "required": ["charges"] }])
+}
+
+/// The policies of the charges of a request, in its order.
+#[derive(Clone, Debug)]
+pub struct AskPolicies {
+    /// The policy of the first charge.
+    pub first: Policy,
+    /// Those of the other charges.
+    pub more: Vec<Policy>,
+}
+
+impl AskPolicies {
+    /// Returns the policy of the charge at `index`.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&Policy> {
+        index.checked_sub(1).map_or(Some(&self.first), |index| self.more.get(index))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Policy> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+}
+
+impl AcquireRequest {
+    /// Resolves the policies: `find` returns the one of a name, for a subject.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if the request has neither form or both, or too many charges, and the errors of
+    /// `find`.
+    pub fn resolve(
+        &self,
+        mut find: impl FnMut(&str, &str) -> Result<Policy, Error>,
+    ) -> Result<AskPolicies, Error> {
+        let invalid = |text: String| Err(Error::new(ErrorKind::Invalid, text));
+        let is_single = !self.policy.is_empty() || !self.subject.is_empty();
+        let [first, more @ ..] = &*self.charges else {
+            if self.policy.is_empty() {
+                return invalid(
+                    "missing field `policy`; name a policy and a subject, or charges".to_owned(),
+                );
+            }
+            return Ok(AskPolicies { first: find(&self.policy, &self.subject)?, more: Vec::new() });
+        };
+        if is_single {
+            return invalid(
+                "charges: name either a policy and a subject, or charges, not both".to_owned(),
+            );
+        }
+        if CHARGES_MAX <= more.len() {
+            let count = self.charges.len();
+            return invalid(format!(
+                "charges: an ask has at most {CHARGES_MAX} charges, not {count}"
+            ));
+        }
+        if !self.behind.is_empty() && !more.is_empty() {
+            return invalid("behind: an ask with several charges has no others ahead".to_owned());
+        }
+        let first = find(&first.policy, &first.subject)?;
+        let more = more.iter().map(|charge| find(&charge.policy, &charge.subject));
+        Ok(AskPolicies { first, more: more.collect::<Result<_, _>>()? })
+    }
+
+    /// Returns the subject of the charge at `index`; empty if there is none.
+    #[must_use]
+    pub fn subject_of(&self, index: usize) -> &str {
+        match self.charges.get(index) {
+            Some(charge) => &charge.subject,
+            None => &self.subject,
+        }
+    }
+
+    /// Converts to an ask under `policies`.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for costs that apply to no charge.
+    pub fn ask<'a>(&'a self, policies: &'a AskPolicies) -> Result<Ask<'a>, Error> {
+        Ok(with_id(self.charged(policies)?, self.id.as_deref(), self.id_ttl_ms, ID_HORIZON))
+    }
+
+    /// Converts to a charge under `policies`. Its id may be remembered for as long as a permit lives, because arrears of an
+    /// outage and foreign permits may be posted that late.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for costs that apply to no charge.
+    pub fn charge<'a>(&'a self, policies: &'a AskPolicies) -> Result<Ask<'a>, Error> {
+        Ok(with_id(self.charged(policies)?, self.id.as_deref(), self.id_ttl_ms, PERMIT_TTL))
+    }
+
+    fn charged<'a>(&'a self, policies: &'a AskPolicies) -> Result<Ask<'a>, Error> {
+        let [first, more @ ..] = &*self.charges else {
+            return Ok(Ask::new(&policies.first, &*self.subject).with_costs(&self.costs));
+        };
+        if more.is_empty() {
+            // The costs of one charge are those of the ask.
+            let costs = match &first.costs {
+                Some(_) if !self.costs.is_empty() => {
+                    let text =
+                        "costs: the only charge has costs of its own; name them in one place";
+                    return Err(Error::new(ErrorKind::Invalid, text));
+                }
+                own => own.as_ref().unwrap_or(&self.costs),
+            };
+            return Ok(Ask::new(&policies.first, &*first.subject).with_costs(costs));
+        }
+        self.check_units(policies)?;
+        let mut ask = match &first.costs {
+            Some(costs) => Ask::new_costing(&policies.first, &*first.subject, costs),
+            None => Ask::new(&policies.first, &*first.subject),
+        };
+        for (charge, policy) in more.iter().zip(&policies.more) {
+            ask = match &charge.costs {
+                Some(costs) => ask.and_costing(policy, &*charge.subject, costs),
+                None => ask.and(policy, &*charge.subject),
+            };
+        }
+        Ok(ask.with_costs(&self.costs))
+    }
+
+    /// Reports costs that apply to no charge.
+    fn check_units(&self, policies: &AskPolicies) -> Result<(), Error> {
+        let sharing = || {
+            let charges = self.charges.iter().zip(policies.iter());
+            charges.filter(|(charge, _)| charge.costs.is_none()).map(|(_, policy)| policy)
+        };
+        let is_placed = |unit: &str| sharing().any(|policy| policy.units().any(|own| own == unit));
+        let Some((unit, _)) = self.costs.iter().find(|(unit, _)| !is_placed(unit)) else {
+            return Ok(());
+        };
+        let mut units: Vec<&str> = sharing().flat_map(Policy::units).collect();
+        units.sort_unstable();
+        units.dedup();
+        let text = match &*units {
+            [] => "costs: every charge has costs of its own; leave costs out".to_owned(),
+            units => format!(
+                "costs: no charge without costs of its own has a limit on {unit:?}; they count {}",
+                units.join(", ")
+            ),
+        };
+        Err(Error::new(ErrorKind::Invalid, text))
+    }
+}
+
+/// The body of `POST /v1/charge`: a policy and a subject, or charges.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("anyOf" = one_or_several()))]
+pub struct ChargeRequest {
+    /// The name of the policy.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub policy: String,
+    /// The subject.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subject: String,
     /// The cost in each unit; the default is 0, and 1 for `requests`.
     #[serde(default, skip_serializing_if = "Costs::is_empty", with = "serde_as::UnitCosts")]
@@ -79,15 +243,26 @@ pub struct ChargeRequest {
         deserialize_with = "serde_as::whole"
     )]
     pub id_ttl_ms: Option<u64>,
+    /// Instead of a policy and a subject: up to eight of them, charged together.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "serde_as::objects"
+    )]
+    pub charges: Vec<Charge>,
 }
 
-impl ChargeRequest {
-    /// Converts to a charge under `policy`. Its id may be remembered for as long as a permit lives, because arrears of an
-    /// outage and foreign permits may be posted that late.
-    #[must_use]
-    pub fn charge<'a>(&'a self, policy: &'a Policy) -> Ask<'a> {
-        let ask = Ask::new(policy, self.subject.as_str()).with_costs(&self.costs);
-        with_id(ask, self.id.as_deref(), self.id_ttl_ms, PERMIT_TTL)
+impl From<ChargeRequest> for AcquireRequest {
+    fn from(request: ChargeRequest) -> Self {
+        let ChargeRequest { policy, subject, costs, id, id_ttl_ms, charges } = request;
+        Self { policy, subject, costs, id, id_ttl_ms, charges, ..Self::default() }
+    }
+}
+
+impl From<AcquireRequest> for ChargeRequest {
+    fn from(request: AcquireRequest) -> Self {
+        let AcquireRequest { policy, subject, costs, id, id_ttl_ms, charges, .. } = request;
+        Self { policy, subject, costs, id, id_ttl_ms, charges }
     }
 }
 
@@ -147,6 +322,53 @@ pub struct SettleRequest {
     /// The permit token.
     pub permit: String,
     /// The actual cost; a unit that is not named keeps its estimate.
+    #[serde(default, with = "serde_as::UnitCosts")]
+    pub actual: Costs,
+    /// Actual costs of single charges. Without `actual`, only these charges are settled.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "serde_as::objects"
+    )]
+    pub charges: Vec<ChargeActual>,
+}
+
+impl SettleRequest {
+    /// Returns the charges of `permit` with actual costs of their own, to be settled first.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if the permit has no charge of an index.
+    pub fn own<'a>(
+        &'a self,
+        permit: &'a Permit,
+    ) -> Result<Vec<(Cow<'a, Permit>, &'a Costs)>, Error> {
+        let part = |ChargeActual { charge, actual }: &'a ChargeActual| {
+            let part = permit.parts().nth(*charge).ok_or_else(|| {
+                let last = permit.more().len();
+                let text = format!(
+                    "there is no charge {charge}; the charges of this permit have the indexes 0 to {last}"
+                );
+                Error::new(ErrorKind::Invalid, text)
+            })?;
+            Ok((part, actual))
+        };
+        self.charges.iter().map(part).collect()
+    }
+
+    /// Returns whether all charges are settled, not only those with actual costs of their own.
+    #[must_use]
+    pub fn settles_all(&self) -> bool {
+        self.charges.is_empty() || !self.actual.is_empty()
+    }
+}
+
+/// The actual cost of one charge of a permit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChargeActual {
+    /// The index of the charge in the ask, from 0.
+    pub charge: usize,
+    /// Its actual cost; a unit that is not named keeps its estimate.
     #[serde(default, with = "serde_as::UnitCosts")]
     pub actual: Costs,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollgate::core::{Wait, humanize_ahead};
+use tollgate::core::{ChargeStandings, JointDenial, Wait, humanize_ahead};
 use tollgate::{Decision, Denial, Error, Limit, Permit, Policy, Span, Standing, Timestamp};
 
 use super::policy::slots_of;
@@ -101,6 +101,39 @@ pub struct Admitted {
     /// The denial that shadow mode did not enforce; nothing was charged then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow_denied: Option<Box<Denied>>,
+    /// The standing of every charge, if the ask had several; `limits` is that of the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub charges: Vec<ChargeStanding>,
+}
+
+/// The standing of the subject of one charge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ChargeStanding {
+    /// The name of the policy.
+    pub policy: Arc<str>,
+    /// The subject.
+    pub subject: Arc<str>,
+    /// The standing on each limit.
+    pub limits: Vec<LimitStanding>,
+    /// The denial that its policy, in shadow mode, did not enforce; nothing was charged to it then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadow_denied: Option<Box<Denied>>,
+}
+
+impl ChargeStanding {
+    /// Converts the charges of `permit` as of `now`; none if it has only one.
+    pub(crate) fn of_permit(permit: &Permit, now: Timestamp) -> Vec<Self> {
+        if !permit.has_several_charges() {
+            return Vec::new();
+        }
+        let standing = |permit: &Permit| Self {
+            policy: permit.policy().name().into(),
+            subject: permit.subject().into(),
+            limits: LimitStanding::all(&permit.limits, now),
+            shadow_denied: permit.shadow_denied.as_deref().map(|denial| Box::new(denial.into())),
+        };
+        permit_token::charges_of(permit).map(standing).collect()
+    }
 }
 
 impl Admitted {
@@ -111,25 +144,45 @@ impl Admitted {
             admitted: true,
             permit: permit_token::encode(permit, key),
             limits: LimitStanding::all(&permit.limits, now),
-            degraded: permit.degraded,
+            degraded: is_degraded(permit),
             use_by: permit.use_by(),
             expires_at: permit.expires_at(),
             shadow_denied: permit.shadow_denied.as_deref().map(|denial| Box::new(denial.into())),
+            charges: ChargeStanding::of_permit(permit, now),
         }
     }
 
-    /// Returns the permit, which was issued under `policy`.
+    /// Returns the permit, whose charges were issued under `policies`.
     ///
     /// # Errors
     /// [`Invalid`](tollgate::ErrorKind::Invalid) or [`Corrupt`](tollgate::ErrorKind::Corrupt) if this version cannot
     /// read it.
-    pub fn into_permit(self, policy: &Policy) -> Result<Permit, Error> {
-        let mut permit = permit_token::read(&self.permit, policy)?;
-        permit.limits = self.limits.into_iter().map(Into::into).collect();
-        permit.shadow_denied =
-            self.shadow_denied.map(|denied| Denial::try_from(*denied)).transpose()?.map(Box::new);
-        Ok(permit)
+    pub fn into_permit<'a>(
+        self,
+        policies: impl IntoIterator<Item = &'a Policy>,
+    ) -> Result<Permit, Error> {
+        let first = (self.limits, self.shadow_denied);
+        let charges = self.charges.into_iter().map(|charge| (charge.limits, charge.shadow_denied));
+        let mut charges: Vec<_> = charges.map(Some).collect();
+        if charges.is_empty() {
+            charges.push(Some(first));
+        }
+        permit_token::read(&self.permit, policies, |index, permit| {
+            let Some((limits, shadow_denied)) = charges.get_mut(index).and_then(Option::take)
+            else {
+                return Err(unexpected("an admission without the standing of a charge"));
+            };
+            permit.limits = limits.into_iter().map(Into::into).collect();
+            permit.shadow_denied =
+                shadow_denied.map(|denied| Denial::try_from(*denied)).transpose()?.map(Box::new);
+            Ok(())
+        })
     }
+}
+
+/// Returns whether any charge of `permit` was decided without the store.
+pub(crate) fn is_degraded(permit: &Permit) -> bool {
+    permit_token::charges_of(permit).any(|permit| permit.degraded)
 }
 
 /// The response to a denied ask: a problem document of status 429.
@@ -184,11 +237,85 @@ pub struct Denied {
     pub limits: Vec<LimitStanding>,
     /// Whether this was decided without the store.
     pub degraded: bool,
+    /// If the ask had several charges: the index of the one that binds, which the members above are about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charge: Option<usize>,
+    /// If the ask had several charges: every limit that refuses, in the order of the ask.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedLimit>,
+    /// If the ask had several charges: the standing of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub charges: Vec<ChargeStanding>,
+}
+
+/// A limit that refuses one charge of an ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RefusedLimit {
+    /// The index of the charge in the ask.
+    pub charge: usize,
+    /// The name of its policy.
+    pub policy: Arc<str>,
+    /// Its subject.
+    pub subject: Arc<str>,
+    /// The name of the limit.
+    pub limit: Arc<str>,
+    /// The unit of the limit.
+    pub unit: Arc<str>,
+    /// The wait in milliseconds, rounded up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// Until when it refuses; for slots, when enough of them have expired.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "serde_as::MaybeTime")]
+    pub reset_at: Option<Timestamp>,
+    /// True if waiting does not help, because the cost is larger than the limit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub never: bool,
+}
+
+impl RefusedLimit {
+    fn new(refused: &tollgate::core::RefusedLimit, decided_at: Timestamp) -> Self {
+        let reset_at = match refused.wait {
+            Wait::Until(until) => Some(until),
+            Wait::Never => None,
+        };
+        Self {
+            charge: refused.charge,
+            policy: Arc::clone(&refused.policy),
+            subject: Arc::clone(&refused.subject),
+            limit: Arc::clone(&refused.limit),
+            unit: Arc::clone(&refused.unit),
+            retry_after_ms: reset_at.map(|at| at.since(decided_at).as_millis_ceil()),
+            reset_at,
+            never: reset_at.is_none(),
+        }
+    }
+}
+
+impl From<RefusedLimit> for tollgate::core::RefusedLimit {
+    fn from(refused: RefusedLimit) -> Self {
+        let RefusedLimit { charge, policy, subject, limit, unit, reset_at, .. } = refused;
+        let wait = reset_at.map_or(Wait::Never, Wait::Until);
+        Self { charge, policy, subject, limit, unit, wait }
+    }
 }
 
 impl From<&Denial> for Denied {
     fn from(denial: &Denial) -> Self {
         let wait = denial.retry_after();
+        let (refused, charges) = match denial.joint.as_deref() {
+            Some(JointDenial { refused, charges }) => {
+                let at = denial.decided_at;
+                let standing = |charge: &ChargeStandings| ChargeStanding {
+                    policy: Arc::clone(&charge.policy),
+                    subject: Arc::clone(&charge.subject),
+                    limits: LimitStanding::all(&charge.limits, at),
+                    shadow_denied: None,
+                };
+                let refused = refused.iter().map(|refused| RefusedLimit::new(refused, at));
+                (refused.collect(), charges.iter().map(standing).collect())
+            }
+            None => (Vec::new(), Vec::new()),
+        };
         Self {
             type_uri: QUOTA_EXCEEDED.to_owned(),
             title: "Quota exceeded".to_owned(),
@@ -210,6 +337,9 @@ impl From<&Denial> for Denied {
             never: wait.is_none(),
             limits: LimitStanding::all(&denial.limits, denial.decided_at),
             degraded: denial.degraded,
+            charge: denial.binding_charge(),
+            refused,
+            charges,
         }
     }
 }
@@ -224,6 +354,17 @@ impl TryFrom<Denied> for Denial {
             .decided_at
             .or_else(|| Some(denied.reset_at? - wait?))
             .ok_or_else(|| unexpected("a denial without decided_at"))?;
+        let standings = |charge: ChargeStanding| ChargeStandings {
+            policy: charge.policy,
+            subject: charge.subject,
+            limits: charge.limits.into_iter().map(Into::into).collect(),
+        };
+        let joint = (!denied.charges.is_empty()).then(|| {
+            Box::new(JointDenial {
+                refused: denied.refused.into_iter().map(Into::into).collect(),
+                charges: denied.charges.into_iter().map(standings).collect(),
+            })
+        });
         Ok(Self {
             policy: denied.policy,
             limit: denied.limit,
@@ -237,6 +378,7 @@ impl TryFrom<Denied> for Denial {
             decided_at,
             limits: denied.limits.into_iter().map(Into::into).collect(),
             degraded: denied.degraded,
+            joint,
         })
     }
 }
@@ -257,19 +399,26 @@ pub fn counted(amount: u64, unit: &str) -> String {
 /// Returns the reason and the wait of a denial in a sentence.
 pub fn detail_of(denial: &Denial) -> String {
     let Denial { limit, unit, asked, most, waiting_ahead, .. } = denial;
+    let charge = denial.binding_charge().zip(denial.joint.as_deref());
+    let limit_name = match charge.and_then(|(index, joint)| joint.charges.get(index)) {
+        Some(ChargeStandings { policy, subject, .. }) => {
+            format!("limit {limit:?} of policy {policy:?} for {subject:?}")
+        }
+        None => format!("limit {limit:?}"),
+    };
     let Some(wait) = denial.humanize_wait() else {
         return format!(
-            "limit {limit:?} never admits {} at once, at most {most}; ask for less",
+            "{limit_name} never admits {} at once, at most {most}; ask for less",
             counted(*asked, unit)
         );
     };
     let binding = denial.limits.iter().find(|standing| standing.name == *limit);
     let has_room = binding.is_some_and(|standing| *asked <= standing.remaining);
     let why = match (waiting_ahead, has_room) {
-        (0, _) => format!("limit {limit:?} has no room for {} now", counted(*asked, unit)),
-        (asks, true) => format!("{} for limit {limit:?}", humanize_ahead(*asks)),
+        (0, _) => format!("{limit_name} has no room for {} now", counted(*asked, unit)),
+        (asks, true) => format!("{} for {limit_name}", humanize_ahead(*asks)),
         (asks, false) => format!(
-            "limit {limit:?} has no room for {} now, and {}",
+            "{limit_name} has no room for {} now, and {}",
             counted(*asked, unit),
             humanize_ahead(*asks)
         ),

@@ -68,6 +68,27 @@ impl UnitCosts {
     }
 }
 
+/// `Option<Costs>` as an object; null is not one.
+pub(super) struct MaybeUnitCosts;
+
+impl MaybeUnitCosts {
+    pub(super) fn serialize<S: Serializer>(
+        costs: &Option<Costs>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match costs {
+            Some(costs) => UnitCosts::serialize(costs, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Costs>, D::Error> {
+        UnitCosts::deserialize(deserializer).map(Some)
+    }
+}
+
 struct Units;
 
 impl<'de> Visitor<'de> for Units {
@@ -193,7 +214,7 @@ mod schema {
 
     use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-    use super::{MaybeTime, Time, UnitCosts};
+    use super::{MaybeTime, MaybeUnitCosts, Time, UnitCosts};
 
     macro_rules! inline_schema {
         ($type:ident, $generator:ident => $schema:expr) => {
@@ -216,4 +237,5 @@ mod schema {
     inline_schema!(Time, _generator => json_schema!({ "type": "string", "format": "date-time" }));
     inline_schema!(MaybeTime, _generator => json_schema!({ "type": ["string", "null"], "format": "date-time" }));
     inline_schema!(UnitCosts, generator => BTreeMap::<String, u64>::json_schema(generator));
+    inline_schema!(MaybeUnitCosts, generator => BTreeMap::<String, u64>::json_schema(generator));
 }

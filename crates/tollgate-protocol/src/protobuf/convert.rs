@@ -1,12 +1,15 @@
 //! Conversion between core types and messages.
 
-use tollgate::core::Wait;
+use tollgate::core::{ChargeStandings, JointDenial, Wait};
 use tollgate::{Decision, Denial, Error, Permit, Policy, Span, Standing, Timestamp};
 
 use super::tollgate::v1::acquire_response::Decision as DecisionMessage;
-use super::tollgate::v1::{AcquireResponse, Admitted, Denied, LimitStanding};
+use super::tollgate::v1::{
+    AcquireResponse, Admitted, Charge, ChargeStanding, Costs as CostsMessage, Denied,
+    LimitStanding, RefusedLimit,
+};
 use super::{Time, instant, time};
-use crate::json::detail_of;
+use crate::json::{self, detail_of};
 use crate::permit_token::{self, Key};
 use crate::unexpected;
 
@@ -21,14 +24,17 @@ impl AcquireResponse {
         Self { decision: Some(decision) }
     }
 
-    /// Returns the decision about an ask under `policy`.
+    /// Returns the decision about an ask whose charges are under `policies`.
     ///
     /// # Errors
     /// [`Corrupt`](tollgate::ErrorKind::Corrupt) if required members are missing.
-    pub fn into_decision(self, policy: &Policy) -> Result<Decision, Error> {
+    pub fn into_decision<'a>(
+        self,
+        policies: impl IntoIterator<Item = &'a Policy>,
+    ) -> Result<Decision, Error> {
         match self.decision {
             Some(DecisionMessage::Admitted(admitted)) => {
-                admitted.into_permit(policy).map(Decision::Admitted)
+                admitted.into_permit(policies).map(Decision::Admitted)
             }
             Some(DecisionMessage::Denied(denied)) => denied.try_into().map(Decision::Denied),
             None => Err(unexpected("the response has neither a permit nor a denial")),
@@ -43,28 +49,138 @@ impl Admitted {
         Self {
             permit: permit_token::encode(permit, key),
             limits: permit.limits.iter().map(Into::into).collect(),
-            degraded: permit.degraded,
+            degraded: json::is_degraded(permit),
             use_by: permit.use_by().map(time),
             expires_at: permit.expires_at().map(time),
             shadow_denied: permit.shadow_denied.as_deref().map(Into::into),
+            charges: match permit.more() {
+                [] => Vec::new(),
+                _ => permit_token::charges_of(permit).map(ChargeStanding::from).collect(),
+            },
         }
     }
 
-    /// Returns the permit, which was issued under `policy`.
+    /// Returns the permit, whose charges were issued under `policies`.
     ///
     /// # Errors
     /// [`Invalid`](tollgate::ErrorKind::Invalid) or [`Corrupt`](tollgate::ErrorKind::Corrupt) if this version cannot
     /// read it.
-    pub fn into_permit(self, policy: &Policy) -> Result<Permit, Error> {
-        let mut permit = permit_token::read(&self.permit, policy)?;
-        permit.limits = standings(self.limits)?;
-        permit.shadow_denied = self.shadow_denied.map(Denial::try_from).transpose()?.map(Box::new);
-        Ok(permit)
+    pub fn into_permit<'a>(
+        self,
+        policies: impl IntoIterator<Item = &'a Policy>,
+    ) -> Result<Permit, Error> {
+        let first = (self.limits, self.shadow_denied);
+        let charges = self.charges.into_iter().map(|charge| (charge.limits, charge.shadow_denied));
+        let mut charges: Vec<_> = charges.map(Some).collect();
+        if charges.is_empty() {
+            charges.push(Some(first));
+        }
+        permit_token::read(&self.permit, policies, |index, permit| {
+            let Some((limits, shadow_denied)) = charges.get_mut(index).and_then(Option::take)
+            else {
+                return Err(unexpected("an admission without the standing of a charge"));
+            };
+            permit.limits = standings(limits)?;
+            permit.shadow_denied = shadow_denied.map(Denial::try_from).transpose()?.map(Box::new);
+            Ok(())
+        })
     }
+}
+
+/// The first charge of the permit.
+impl From<&Permit> for ChargeStanding {
+    fn from(permit: &Permit) -> Self {
+        Self {
+            policy: permit.policy().name().to_owned(),
+            subject: permit.subject().to_owned(),
+            limits: permit.limits.iter().map(Into::into).collect(),
+            shadow_denied: permit.shadow_denied.as_deref().map(Into::into),
+        }
+    }
+}
+
+impl From<&ChargeStandings> for ChargeStanding {
+    fn from(charge: &ChargeStandings) -> Self {
+        Self {
+            policy: charge.policy.to_string(),
+            subject: charge.subject.to_string(),
+            limits: charge.limits.iter().map(Into::into).collect(),
+            shadow_denied: None,
+        }
+    }
+}
+
+impl From<Charge> for json::Charge {
+    fn from(charge: Charge) -> Self {
+        let Charge { policy, subject, costs } = charge;
+        let costs = costs.map(|CostsMessage { amounts }| amounts.into_iter().collect());
+        Self { policy, subject, costs }
+    }
+}
+
+impl From<json::Charge> for Charge {
+    fn from(charge: json::Charge) -> Self {
+        let json::Charge { policy, subject, costs } = charge;
+        let costs = costs.map(|costs| CostsMessage {
+            amounts: costs.iter().map(|(unit, amount)| (unit.to_owned(), amount)).collect(),
+        });
+        Self { policy, subject, costs }
+    }
+}
+
+fn refused_limit(refused: &tollgate::core::RefusedLimit, decided_at: Timestamp) -> RefusedLimit {
+    let reset_at = match refused.wait {
+        Wait::Until(until) => Some(until),
+        Wait::Never => None,
+    };
+    RefusedLimit {
+        charge: narrow(refused.charge),
+        policy: refused.policy.to_string(),
+        subject: refused.subject.to_string(),
+        limit: refused.limit.to_string(),
+        unit: refused.unit.to_string(),
+        reset_at: reset_at.map(time),
+        retry_after_ms: reset_at.map(|at| at.since(decided_at).as_millis_ceil()),
+    }
+}
+
+fn narrow(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+fn joint_denial(
+    refused: Vec<RefusedLimit>,
+    charges: Vec<ChargeStanding>,
+) -> Result<JointDenial, Error> {
+    let refused = refused.into_iter().map(|refused| {
+        Ok(tollgate::core::RefusedLimit {
+            charge: usize::try_from(refused.charge).unwrap_or(usize::MAX),
+            policy: refused.policy.into(),
+            subject: refused.subject.into(),
+            limit: refused.limit.into(),
+            unit: refused.unit.into(),
+            wait: optional(refused.reset_at)?.map_or(Wait::Never, Wait::Until),
+        })
+    });
+    let charges = charges.into_iter().map(|charge| {
+        Ok(ChargeStandings {
+            policy: charge.policy.into(),
+            subject: charge.subject.into(),
+            limits: standings(charge.limits)?,
+        })
+    });
+    Ok(JointDenial {
+        refused: refused.collect::<Result<_, Error>>()?,
+        charges: charges.collect::<Result<_, Error>>()?,
+    })
 }
 
 impl From<&Denial> for Denied {
     fn from(denial: &Denial) -> Self {
+        let joint = denial.joint.as_deref();
+        let (refused, charges) = joint.map_or((&[][..], &[][..]), |joint| {
+            (joint.refused.as_slice(), joint.charges.as_slice())
+        });
         Self {
             policy: denial.policy.to_string(),
             limit: denial.limit.to_string(),
@@ -80,6 +196,12 @@ impl From<&Denial> for Denied {
             estimated: denial.is_estimated(),
             expires_at: denial.expires_at.map(time),
             waiting_ahead: u64::try_from(denial.waiting_ahead).unwrap_or(u64::MAX),
+            refused: refused
+                .iter()
+                .map(|refused| refused_limit(refused, denial.decided_at))
+                .collect(),
+            charges: charges.iter().map(Into::into).collect(),
+            charge: denial.binding_charge().map(narrow),
         }
     }
 }
@@ -102,6 +224,10 @@ impl TryFrom<Denied> for Denial {
             decided_at: decided_at.ok_or_else(|| unexpected("a denial without decided_at"))?,
             limits: standings(denied.limits)?,
             degraded: denied.degraded,
+            joint: match denied.charges.is_empty() {
+                true => None,
+                false => Some(Box::new(joint_denial(denied.refused, denied.charges)?)),
+            },
         })
     }
 }

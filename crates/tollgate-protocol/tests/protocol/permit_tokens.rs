@@ -4,12 +4,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use proptest::prelude::*;
 use tollgate::core::Grant;
-use tollgate::core::bounds::{NAME_BYTES_MAX, NUMBER_MAX, SUBJECT_BYTES_MAX, UNITS_MAX};
+use tollgate::core::bounds::{
+    CHARGES_MAX, ID_BYTES_MAX, NAME_BYTES_MAX, NUMBER_MAX, SUBJECT_BYTES_MAX, UNITS_MAX,
+};
 use tollgate::{
     Concurrency, Costs, Error, ErrorKind, Limit, Permit, Policy, RollingWindow, Span, Timestamp,
     TokenBucket,
 };
-use tollgate_protocol::permit_token::{Key, TOKEN_CHARS_MAX, decode, encode, read};
+use tollgate_protocol::permit_token::{Key, TOKEN_CHARS_MAX, decode, encode, part_index, read};
 
 const KEY: [u8; 32] = [7; 32];
 const RELAY_KEY: [u8; 32] = [8; 32];
@@ -126,7 +128,7 @@ fn other_versions_are_refused_by_name() {
         .unwrap();
     bytes[0] = 0;
     let error = open(&BASE64URL.encode(bytes), &policy).unwrap_err();
-    let text = "the permit is of version 0, and versions up to 3 are read here; acquire a new one";
+    let text = "the permit is of version 0, and versions up to 4 are read here; acquire a new one";
     assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Invalid, text));
 }
 
@@ -159,7 +161,7 @@ fn tokens_of_each_version_are_read() {
     // The second is the first, relayed by a broker with a key of its own.
     let relayed = decode(second, &RELAY_KEY.into(), |_| Ok(policy.clone())).unwrap();
     assert_eq!((&relayed, relayed.seal()), (&permit.clone().with_seal(first), Some(first)));
-    let received = read(first, &policy).unwrap();
+    let received = read(first, [&policy], |_, _| Ok(())).unwrap();
     assert_eq!(encode(&received, &RELAY_KEY.into()), second);
     assert_eq!(open(second, &policy).unwrap_err().kind(), ErrorKind::Invalid);
     // A broker of the first version reads this.
@@ -168,22 +170,99 @@ fn tokens_of_each_version_are_read() {
     assert_eq!(encode(&exact.with_id(Some("order-7")), &key), first);
 }
 
+/// The permit of three charges. The second is of shadow mode and charged nothing, the third has costs of its own.
+fn joint_permit() -> (Permit, [Policy; 3]) {
+    let limit = |unit: &str| Limit::new(unit, unit, TokenBucket::per_minute(90_000));
+    let policies = ["user", "team", "account"]
+        .map(|name| Policy::new(name, [limit("requests"), limit("tokens")]).unwrap());
+    let permits = policies.iter().zip([7, 0, 9]).map(|(policy, stamp)| {
+        let costs = Costs::new().with("requests", 1).with("tokens", 40 * stamp);
+        let subject = format!("{}-1", policy.name());
+        let amounts = policy.amounts(&costs).unwrap();
+        Permit::new(policy, &subject, amounts, Grant { stamp, ..grant() })
+    });
+    let mut permits: Vec<Permit> = permits.collect();
+    let third = permits.pop().unwrap().with_own_costs();
+    permits.push(third);
+    (Permit::joined(permits).with_id(Some("order-7")), policies)
+}
+
+fn find(policies: &[Policy], name: &str) -> Result<Policy, Error> {
+    let policy = policies.iter().find(|policy| policy.name() == name).cloned();
+    policy.ok_or_else(|| Error::new(ErrorKind::UnknownPolicy, name))
+}
+
+/// A token of several charges returns every charge, and the bytes stay those of the first program that wrote them.
+#[test]
+fn a_permit_of_several_charges_comes_back() {
+    let (permit, policies) = joint_permit();
+    let text = encode(&permit, &KEY.into());
+    let back = decode(&text, &KEY.into(), |name| find(&policies, name)).unwrap();
+    assert_eq!(back, permit);
+    let own: Vec<bool> = back.parts().map(|part| part.has_own_costs()).collect();
+    let charged: Vec<bool> = back.parts().map(|part| part.is_charged()).collect();
+    assert_eq!((own, charged), (vec![false, false, true], vec![true, false, true]));
+    assert_eq!(text, include_str!("tokens/version-4.txt").trim());
+    // An unknown policy of any charge is reported.
+    let error = decode(&text, &KEY.into(), |name| find(&policies[..2], name)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownPolicy);
+    for key in [RELAY_KEY, [9; 32]] {
+        let error = decode(&text, &key.into(), |name| find(&policies, name)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+    }
+    // A key for older brokers omits the id, as for one charge.
+    let without = encode(&permit, &Key::from(KEY).without_ids());
+    let back = decode(&without, &KEY.into(), |name| find(&policies, name)).unwrap();
+    assert_eq!(back, permit.with_id(None::<&str>));
+}
+
+/// A client knows which charge of its token a part is, so that it can settle it by index.
+#[test]
+fn the_parts_of_a_received_permit_know_their_index() {
+    let (permit, policies) = joint_permit();
+    let text = encode(&permit, &KEY.into());
+    let received = read(&text, &policies, |index, permit| {
+        permit.degraded = index == 1;
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(part_index(&received), None);
+    let parts: Vec<Permit> = received.parts().map(std::borrow::Cow::into_owned).collect();
+    assert_eq!(parts.iter().map(part_index).collect::<Vec<_>>(), [Some(0), Some(1), Some(2)]);
+    assert_eq!(parts.iter().map(|part| part.degraded).collect::<Vec<_>>(), [false, true, false]);
+    // A relay wraps the token whole.
+    let relayed = encode(&received, &RELAY_KEY.into());
+    let back = decode(&relayed, &RELAY_KEY.into(), |name| find(&policies, name)).unwrap();
+    assert_eq!(back.seal(), Some(&*text));
+    assert_eq!(part_index(&back.parts().nth(2).unwrap()), Some(2));
+    // A token of another number of charges is not the answer to the ask.
+    for count in [1, 2] {
+        let error = read(&text, &policies[..count], |_, _| Ok(())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+    }
+}
+
 /// The bound on the length of a token lets the longest one pass.
 #[test]
 fn the_longest_permit_fits_its_bound() {
     let units: Vec<String> =
         (0..UNITS_MAX).map(|unit| format!("{unit:0>NAME_BYTES_MAX$}")).collect();
-    let limits = units.iter().map(|unit| Limit::new(unit, unit, TokenBucket::per_second(9)));
-    let policy = Policy::new("p".repeat(NAME_BYTES_MAX), limits).unwrap();
+    let limits = || units.iter().map(|unit| Limit::new(unit, unit, TokenBucket::per_second(9)));
+    let policies: Vec<Policy> = (0..CHARGES_MAX)
+        .map(|index| Policy::new(format!("{index:0>NAME_BYTES_MAX$}"), limits()).unwrap())
+        .collect();
     let costs: Costs = units.iter().map(|unit| (unit.as_str(), NUMBER_MAX)).collect();
     let (at, late) = (Timestamp::MAX, Some(Timestamp::MAX));
     let grant = Grant { at, stamp: u64::MAX, use_by: late, expires_at: late };
     let subject = "s".repeat(SUBJECT_BYTES_MAX);
-    let permit = Permit::new(&policy, &subject, policy.amounts(&costs).unwrap(), grant);
+    let permits = policies.iter().map(|policy| {
+        Permit::new(policy, &subject, policy.amounts(&costs).unwrap(), grant).with_own_costs()
+    });
+    let permit = Permit::joined(permits.collect()).with_id(Some("i".repeat(ID_BYTES_MAX)));
     let text = encode(&permit, &KEY.into());
     assert!(text.len() <= TOKEN_CHARS_MAX, "{} characters", text.len());
-    assert_eq!(open(&text, &policy).unwrap(), permit);
-    let error = open(&"A".repeat(TOKEN_CHARS_MAX + 1), &policy).unwrap_err();
+    assert_eq!(decode(&text, &KEY.into(), |name| find(&policies, name)).unwrap(), permit);
+    let error = open(&"A".repeat(TOKEN_CHARS_MAX + 1), &policies[0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
 

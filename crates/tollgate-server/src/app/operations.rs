@@ -4,7 +4,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use tollgate::audit::Outcome;
+use tollgate::core::JoinedOutcome;
 use tollgate::core::bounds::PERMIT_TTL;
+use tollgate::gate::Operation;
+use tollgate::gate::Outcome::Changed;
 use tollgate::incident::{Incident, Violation, report_violation};
 use tollgate::internal::LogLimit;
 use tollgate::policy::Policies;
@@ -19,8 +22,10 @@ use crate::bounds::WAIT_MAX;
 use crate::keys::{KeyHash, Refused, Scope};
 use crate::resp::THROTTLE_POLICY;
 use tollgate_protocol::json::{
-    AcquireRequest, ChargeRequest, CloseRequest, StandingQuery, StandingResponse, ViolationRequest,
+    AcquireRequest, AskPolicies, ChargeRequest, CloseRequest, SettleRequest, StandingQuery,
+    StandingResponse, ViolationRequest,
 };
+use tollgate_protocol::permit_token::charges_of;
 
 impl App {
     /// Returns the caller with `key` or `certificate`. A refusal counts as a failed authentication.
@@ -62,18 +67,30 @@ impl App {
         }
     }
 
-    /// Decides `request` under `policy`, waiting for room if it asks to.
-    pub(crate) async fn acquire(
+    /// Returns the policies of the charges of `request`. The key of `caller` must allow every charge.
+    pub(crate) fn policies_of(
         &self,
         caller: &Caller,
-        policy: &Policy,
+        request: &AcquireRequest,
+    ) -> Result<AskPolicies, Error> {
+        request.resolve(|name, subject| {
+            let policy = self.policy(caller, name)?;
+            caller.check_about(policy.name(), subject)?;
+            Ok(policy)
+        })
+    }
+
+    /// Decides `request` under its `policies`, waiting for room if it asks to.
+    pub(crate) async fn acquire(
+        &self,
+        policies: &AskPolicies,
         request: &AcquireRequest,
     ) -> Result<Decision, Error> {
-        caller.check_about(policy.name(), &request.subject)?;
-        let mut ask = request.ask(policy);
+        let mut ask = request.ask(policies)?;
         if !request.behind.is_empty() {
             let amounts = |costs: &BTreeMap<String, u64>| {
-                policy.amounts(&costs.iter().map(|(unit, amount)| (&**unit, *amount)).collect())
+                let costs = costs.iter().map(|(unit, amount)| (&**unit, *amount));
+                policies.first.amounts(&costs.collect())
             };
             ask = ask.behind(request.behind.iter().map(amounts).collect::<Result<_, _>>()?);
         }
@@ -88,18 +105,9 @@ impl App {
         }
     }
 
-    async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+    /// Decides `ask`, without waiting. The caller's key must allow every charge.
+    pub(crate) async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
         self.decide_as(ask, |_| {}).await
-    }
-
-    /// Decides `ask` of `caller`, without waiting.
-    pub(crate) async fn decide_for(
-        &self,
-        caller: &Caller,
-        ask: &Ask<'_>,
-    ) -> Result<Decision, Error> {
-        caller.check_about(ask.policy().name(), ask.subject())?;
-        self.decide(ask).await
     }
 
     /// Decides `ask`; `present` translates the decision into the caller's terms before the audit records it.
@@ -121,7 +129,7 @@ impl App {
 
     /// Counts a decision, and records it in the audit.
     fn record(&self, ask: &Ask<'_>, decided: Result<&Decision, &Error>) {
-        self.stats.count(ask.policy(), decided);
+        self.stats.count(ask, decided);
         if let Ok(decision) = decided {
             self.audit.decided(ask, decision, &*self.clock);
         }
@@ -145,28 +153,61 @@ impl App {
     /// Decodes a permit token under the policies in force.
     fn open(&self, caller: &Caller, permit: &str) -> Result<Permit, Error> {
         let permit = self.permit_keys().decode(permit, |name| self.policy(caller, name))?;
-        caller.check_about(permit.policy().name(), permit.subject())?;
+        for charge in charges_of(&permit) {
+            caller.check_about(charge.policy().name(), charge.subject())?;
+        }
         Ok(permit)
     }
 
+    /// Settles the charges that `request` names, and then all others; without `actual`, only the named ones.
     pub(crate) async fn settle(
         &self,
         caller: &Caller,
-        permit: &str,
-        actual: &Costs,
+        request: &SettleRequest,
     ) -> Result<bool, Error> {
-        let permit = self.open(caller, permit)?;
-        let bounded = self.bounded(&permit, actual);
-        let changed = self.gate.settle(&permit, &bounded).await?;
+        let permit = self.open(caller, &request.permit)?;
+        let mut is_changed = false;
+        for (part, actual) in request.own(&permit)? {
+            is_changed |= self.settle_part(&part, actual).await?;
+        }
+        if request.settles_all() {
+            is_changed |= self.settle_whole(&permit, &request.actual).await?;
+        }
+        Ok(is_changed)
+    }
+
+    async fn settle_whole(&self, permit: &Permit, actual: &Costs) -> Result<bool, Error> {
+        if !permit.has_several_charges() {
+            return self.settle_part(permit, actual).await;
+        }
+        let is_within = |charge| matches!(self.bounded(charge, actual), Cow::Borrowed(_));
+        if charges_of(permit).all(is_within) {
+            return self.gate.settle(permit, actual).await;
+        }
+        // Each charge has a bound of its own.
+        let mut outcome = JoinedOutcome::default();
+        for part in (Operation::Settle(permit, actual)).parts()? {
+            if let Operation::Settle(permit, actual) = part.operation() {
+                let is_changed = self.settle_part(permit, actual).await;
+                outcome.add(is_changed.map(Changed));
+            }
+        }
+        Ok(outcome.finish()? == Changed(true))
+    }
+
+    /// Settles a permit of one charge, within its bound.
+    async fn settle_part(&self, permit: &Permit, actual: &Costs) -> Result<bool, Error> {
+        let bounded = self.bounded(permit, actual);
+        let changed = self.gate.settle(permit, &bounded).await?;
         if let Cow::Owned(charged) = &bounded
             && changed
         {
-            log_less(&permit, actual, charged, self.clock.now());
+            log_less(permit, actual, charged, self.clock.now());
         }
         Ok(changed)
     }
 
-    /// Limits `actual` to the estimate plus `settle_excess_max`.
+    /// Limits `actual` to the estimate of the first charge plus `settle_excess_max`.
     fn bounded<'a>(&self, permit: &Permit, actual: &'a Costs) -> Cow<'a, Costs> {
         let mut bounded = Cow::Borrowed(actual);
         let policy = permit.policy().for_subject(permit.subject());
@@ -255,7 +296,8 @@ impl App {
         request: &ViolationRequest,
     ) -> Result<(), Error> {
         let permit = self.open(caller, permit)?;
-        if (permit.policy().name(), permit.subject()) != (&request.policy, &request.subject) {
+        let of_request = (&*request.policy, &*request.subject);
+        if charges_of(&permit).all(|one| (one.policy().name(), one.subject()) != of_request) {
             let text = format!(
                 "the permit is for subject {:?} of policy {:?}; report the violation of that one",
                 permit.subject(),
@@ -297,12 +339,16 @@ impl App {
     pub(crate) async fn charge(
         &self,
         caller: &Caller,
-        request: &ChargeRequest,
+        request: ChargeRequest,
     ) -> Result<Permit, Error> {
-        caller.check_about(&request.policy, &request.subject)?;
-        let policy = self.policy(caller, &request.policy)?;
-        let permit = self.gate.charge(&request.charge(&policy)).await?;
-        self.record_action(caller, Outcome::Charged, &request.policy, &request.subject);
+        let request = AcquireRequest::from(request);
+        let policies = self.policies_of(caller, &request)?;
+        let ask = request.charge(&policies)?;
+        let permit = self.gate.charge(&ask).await?;
+        for charge in ask.charges() {
+            let (policy, subject) = (charge.policy().name(), charge.subject());
+            self.record_action(caller, Outcome::Charged, policy, subject);
+        }
         Ok(permit)
     }
 

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tollgate::audit::{AuditLog, Binding, MemoryLog, Outcome, Page, Query, Record, Retention};
 use tollgate::{Ask, Clock, Decision, Error, Policy, Span, Timestamp};
 use tollgate_protocol::json::{AuditStats, LimitedSubject};
+use tollgate_protocol::permit_token::charges_of;
 
 use crate::bounds::{AUDIT_QUEUE_MAX, AUDIT_RECENT_MAX, AUDIT_WAIT_MAX};
 use top_subjects::TopSubjects;
@@ -100,11 +101,11 @@ impl Auditor {
             (Recording::Nothing, _) => false,
             (Recording::Everything, _) | (Recording::Limited, Decision::Denied(_)) => true,
             (Recording::Limited, Decision::Admitted(permit)) => {
-                permit.degraded || permit.shadow_denied.is_some()
+                charges_of(permit).any(|permit| permit.degraded || permit.shadow_denied.is_some())
             }
         };
         if is_wanted {
-            self.queue_with(|| Record::for_decision(ask, decision, clock.now()));
+            self.queue_with(|| record(ask, decision, clock.now()));
         }
     }
 
@@ -202,5 +203,22 @@ impl Auditor {
             () = flushed => {}
             () = clock.sleep_until(clock.now() + AUDIT_WAIT_MAX) => {}
         }
+    }
+}
+
+/// Returns the record of `decision` about `ask`. The denial of an ask with several charges is about the one that binds.
+fn record(ask: &Ask<'_>, decision: &Decision, now: Timestamp) -> Record {
+    let record = Record::for_decision(ask, decision, now);
+    let binding = match decision {
+        Decision::Denied(denial) => denial.binding_charge(),
+        Decision::Admitted(_) => None,
+    };
+    match binding.and_then(|index| ask.charges().nth(index)) {
+        Some(charge) => Record {
+            policy: charge.policy().name().into(),
+            subject: charge.subject().into(),
+            ..record
+        },
+        None => record,
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tollgate::{Costs, Error, ErrorKind};
+use tollgate::{Error, ErrorKind};
 use tonic::{Request, Response, Status};
 
 use super::authorize::caller_of;
@@ -45,9 +45,10 @@ impl GateHandler {
             wait_ms: Some(request.wait_ms),
             id_ttl_ms: request.id_ttl_ms,
             behind: request.behind.into_iter().map(|costs| costs.amounts).collect(),
+            charges: request.charges.into_iter().map(Into::into).collect(),
         };
-        let policy = self.app.policy(caller, &request.policy)?;
-        let decision = self.app.acquire(caller, &policy, &request).await?;
+        let policies = self.app.policies_of(caller, &request)?;
+        let decision = self.app.acquire(&policies, &request).await?;
         Ok(AcquireResponse::new(&decision, self.app.permit_keys().sealing()))
     }
 
@@ -83,9 +84,14 @@ impl Gate for GateHandler {
         request: Request<SettleRequest>,
     ) -> Result<Response<ChangedResponse>, Status> {
         let caller = caller_of(&request)?;
-        let SettleRequest { permit, actual } = request.into_inner();
-        let actual: Costs = actual.into_iter().collect();
-        changed(self.finish(|app| async move { app.settle(&caller, &permit, &actual).await }).await)
+        let SettleRequest { permit, actual, charges } = request.into_inner();
+        let charges = charges.into_iter().map(|charge| json::ChargeActual {
+            charge: usize::try_from(charge.charge).unwrap_or(usize::MAX),
+            actual: charge.actual.into_iter().collect(),
+        });
+        let (actual, charges) = (actual.into_iter().collect(), charges.collect());
+        let request = json::SettleRequest { permit, actual, charges };
+        changed(self.finish(|app| async move { app.settle(&caller, &request).await }).await)
     }
 
     async fn release(
@@ -141,10 +147,11 @@ impl Gate for GateHandler {
 
     async fn charge(&self, request: Request<ChargeRequest>) -> Result<Response<Admitted>, Status> {
         let caller = caller_of(&request)?;
-        let ChargeRequest { policy, subject, costs, id, id_ttl_ms } = request.into_inner();
+        let ChargeRequest { policy, subject, costs, id, id_ttl_ms, charges } = request.into_inner();
         let costs = costs.into_iter().collect();
-        let request = json::ChargeRequest { policy, subject, costs, id, id_ttl_ms };
-        let charged = self.finish(|app| async move { app.charge(&caller, &request).await }).await;
+        let charges = charges.into_iter().map(Into::into).collect();
+        let request = json::ChargeRequest { policy, subject, costs, id, id_ttl_ms, charges };
+        let charged = self.finish(|app| async move { app.charge(&caller, request).await }).await;
         answer(charged.map(|permit| Admitted::new(&permit, self.app.permit_keys().sealing())))
     }
 

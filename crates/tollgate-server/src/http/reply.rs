@@ -6,8 +6,10 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use http_body_util::Full;
 use serde::Serialize;
-use tollgate::{Decision, Error, ErrorKind, Policy, Span, Standing, Timestamp};
-use tollgate_protocol::json::{Changed, Denied, PROBLEM_JSON, Problem, admission};
+use tollgate::{Decision, Denial, Error, ErrorKind, Span, Standing, Timestamp};
+use tollgate_protocol::json::{
+    AcquireRequest, AskPolicies, Changed, Denied, PROBLEM_JSON, Problem, admission,
+};
 
 use super::rate_limit_headers;
 use crate::app::App;
@@ -66,11 +68,11 @@ pub(super) fn changed(done: Result<bool, Error>) -> Response {
     result(done.map(|changed| Changed { changed }))
 }
 
-/// Responds to one ask under `policy`.
+/// Responds to `request` under its `policies`. The headers are about the charge that binds, or the first if admitted.
 pub(super) fn decision(
     app: &App,
-    policy: &Policy,
-    subject: &str,
+    policies: &AskPolicies,
+    request: &AcquireRequest,
     decision: &Decision,
 ) -> Response<Full<Bytes>> {
     let (mut response, standings, read_at, denial) = match decision {
@@ -89,7 +91,9 @@ pub(super) fn decision(
             (response, &denial.limits, denial.decided_at, Some(denial))
         }
     };
-    let policy = policy.for_subject(subject);
+    let charge = denial.and_then(Denial::binding_charge).unwrap_or(0);
+    let policy = policies.get(charge).unwrap_or(&policies.first);
+    let policy = policy.for_subject(request.subject_of(charge));
     let headers = [
         (RATE_LIMIT, rate_limit_headers::rate_limit(standings, read_at, denial)),
         (RATE_LIMIT_POLICY, rate_limit_headers::rate_limit_policy(policy)),

@@ -9,8 +9,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tollgate::policy::Policies;
-use tollgate::{Decision, Error, Policy, Span, Timestamp};
+use tollgate::{Ask, Decision, Error, Policy, Span, Timestamp};
 use tollgate_protocol::json::{LatencyStats, PolicyCounts, status_of};
+use tollgate_protocol::permit_token::charges_of;
 
 use crate::bounds::COUNTED_POLICIES_MAX;
 use latency::Latency;
@@ -49,9 +50,8 @@ impl Stats {
         }
     }
 
-    /// Counts one decision under `policy`.
-    pub(crate) fn count(&self, policy: &Policy, decided: Result<&Decision, &Error>) {
-        let counters = self.counters(policy);
+    /// Counts the decision about `ask` under the policy of each charge. A denial counts for the charges that refuse.
+    pub(crate) fn count(&self, ask: &Ask<'_>, decided: Result<&Decision, &Error>) {
         let add = |counter: &AtomicU64, is: bool| {
             if is {
                 counter.fetch_add(1, Ordering::Relaxed);
@@ -59,16 +59,32 @@ impl Stats {
         };
         match decided {
             Ok(Decision::Admitted(permit)) => {
-                add(&counters.admitted, true);
-                add(&counters.shadow_denied, permit.shadow_denied.is_some());
-                add(&counters.degraded, permit.degraded);
+                for (charge, permit) in ask.charges().zip(charges_of(permit)) {
+                    let counters = self.counters(charge.policy());
+                    add(&counters.admitted, true);
+                    add(&counters.shadow_denied, permit.shadow_denied.is_some());
+                    add(&counters.degraded, permit.degraded);
+                }
             }
             Ok(Decision::Denied(denial)) => {
-                add(&counters.refused, true);
-                add(&counters.degraded, denial.degraded);
+                for (index, charge) in ask.charges().enumerate() {
+                    let refuses = denial.joint.as_ref().is_none_or(|joint| {
+                        joint.refused.iter().any(|refused| refused.charge == index)
+                    });
+                    if refuses {
+                        let counters = self.counters(charge.policy());
+                        add(&counters.refused, true);
+                        add(&counters.degraded, denial.degraded);
+                    }
+                }
             }
-            // A mistake of the caller is not a failure of the server.
-            Err(error) => add(&counters.failed, 500 <= status_of(error.kind())),
+            Err(error) => {
+                // A mistake of the caller is not a failure of the server.
+                let is_failure = 500 <= status_of(error.kind());
+                for charge in ask.charges() {
+                    add(&self.counters(charge.policy()).failed, is_failure);
+                }
+            }
         }
     }
 
@@ -158,7 +174,7 @@ mod tests {
         let names: Vec<Policy> =
             (0..COUNTED_POLICIES_MAX + 3).map(|number| policy(&format!("p{number}"))).collect();
         for policy in names.iter().chain(&names) {
-            stats.count(policy, Err(&error));
+            stats.count(&Ask::new(policy, "s"), Err(&error));
         }
         let first = stats.read(&Policies::new(names[..2].to_vec()).unwrap());
         assert_eq!((first[0].failed, first[1].failed), (2, 2));

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use tollgate::{Error, ErrorKind, Span};
+use tollgate::policy::Policies;
+use tollgate::{Error, ErrorKind, Limit, Policy, RollingWindow, Span};
 use tollgate_server::keys::{Key, KeyHash, Scope};
 use tollgate_protocol::protobuf::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollgate_protocol::protobuf::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
@@ -124,9 +125,9 @@ async fn hits_are_those_of_the_descriptor_or_the_request_or_one() {
     assert_eq!(server.used("b").await, [0, 700, 0]);
 }
 
-/// A request that is refused costs nothing: what others took is given back, and who comes later is only looked at.
+/// A request that is refused costs nothing: its descriptors are one ask.
 #[tokio::test]
-async fn what_a_refused_request_took_is_given_back() {
+async fn a_refused_request_takes_nothing() {
     let server = Server::start().await;
     server.limited(vec![hits(5, descriptor("client", "full"))]).await;
     let response = server
@@ -144,6 +145,33 @@ async fn what_a_refused_request_took_is_given_back() {
     }
     assert_eq!(server.used("full").await, [5, 0, 5]);
     assert_eq!(field(&response, "retry-after"), Some("60"));
+}
+
+/// Hits of descriptors with the same policy and subject are summed, and more than eight others are an error.
+#[tokio::test]
+async fn descriptors_of_one_subject_are_summed() {
+    let server = Server::start().await;
+    let twice = || {
+        vec![
+            hits(2, descriptor("client", "a")),
+            hits(700, descriptor("tokens_of", "a")),
+            hits(3, descriptor("client", "a")),
+        ]
+    };
+    let response = server.limited(twice()).await;
+    assert_eq!(codes(&response), [Code::Ok, Code::Ok, Code::Ok]);
+    assert_eq!(server.used("a").await, [5, 700, 5]);
+    assert_eq!(codes(&server.limited(twice()).await), [Code::OverLimit; 3]);
+    assert_eq!(server.used("a").await, [5, 700, 5]);
+    let many = |count: usize| {
+        (0..count).map(|number| descriptor("client", &format!("c{number}"))).collect::<Vec<_>>()
+    };
+    assert_eq!(server.limited(many(8)).await.overall_code(), Code::Ok);
+    let status = server.should_limit(many(9), 0).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::InvalidArgument);
+    assert!(status.message().contains("at most 8 are decided together"), "{}", status.message());
+    assert_eq!(server.used("c0").await, [1, 0, 1]);
+    assert_eq!(server.used("c8").await, [0, 0, 0]);
 }
 
 /// A policy in shadow mode refuses nothing: not when it is only looked at, and not beside one that refuses.
@@ -291,6 +319,45 @@ async fn an_envoy_in_front_of_an_upstream_is_limited() {
     assert_eq!(server.used("ip:127.0.0.1").await, [5, 0, 5]);
     server.clock.advance(Span::from_mins(1));
     assert_eq!(get(&mut envoy, "alice").await.status, 200);
+}
+
+/// The story of a client that keeps asking although it is refused: it takes nothing from the limit that it shares with
+/// others, so all of them are let through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_client_does_not_charge_the_others() {
+    let server = Server::start().await;
+    let limit =
+        |count| Limit::new("rpm", "requests", RollingWindow::new(count, Span::from_mins(1)));
+    let policies = [("per-client", 3), ("shared", 30)]
+        .map(|(name, count)| Policy::new(name, [limit(count)]).unwrap());
+    server.app.replace_policies(Policies::new(policies).unwrap()).unwrap();
+    let mut envoy = envoy(&server, false).await;
+    let rule =
+        |key, policy, subject| EnvoyRule::new("shop", [(key, None)], policy, subject).unwrap();
+    let rules = [
+        rule("remote_address", "shared", "{remote_address}"),
+        rule("client", "per-client", "{client}"),
+    ];
+    server.app.replace_envoy(rules.into_iter().collect());
+    let used = async || {
+        let path = "/v1/standing?policy=shared&subject=127.0.0.1";
+        server.get(path).await.json()["limits"][0]["used"].as_u64().unwrap()
+    };
+    for status in std::iter::repeat_n(200, 3).chain(std::iter::repeat_n(429, 40)) {
+        assert_eq!(get(&mut envoy, "greedy").await.status, status);
+    }
+    assert_eq!(used().await, 3);
+    for number in 0..27 {
+        let client = format!("client-{}", number % 9);
+        assert_eq!(get(&mut envoy, &client).await.status, 200, "{client}");
+    }
+    assert_eq!(used().await, 30);
+    // Now the shared limit refuses, and the client is not charged.
+    let answer = get(&mut envoy, "late").await;
+    assert!(answer.field("ratelimit").unwrap().starts_with("\"rpm\";r=0"), "{}", answer.status);
+    assert_eq!(answer.status, 429);
+    let late = server.get("/v1/standing?policy=per-client&subject=late").await.json();
+    assert_eq!(late["limits"][0]["used"], 0);
 }
 
 /// With TLS, a certificate and a key, as docs/envoy.md says; without the certificate nothing is answered.

@@ -86,6 +86,7 @@ async fn the_verbs_over_grpc() {
     let settle = |permit: &str| SettleRequest {
         permit: permit.to_owned(),
         actual: [("tokens".to_owned(), 3_000)].into(),
+        charges: Vec::new(),
     };
     assert!(gate.settle(settle(&first.permit)).await.unwrap().into_inner().changed);
     assert!(!gate.settle(settle(&first.permit)).await.unwrap().into_inner().changed);
@@ -120,6 +121,7 @@ async fn the_verbs_over_grpc() {
         costs: [("requests".to_owned(), 7)].into(),
         id: Some("arrears".into()),
         id_ttl_ms: None,
+        charges: Vec::new(),
     };
     let charged = gate.charge(charge.clone()).await.unwrap().into_inner();
     assert_eq!(gate.charge(charge).await.unwrap().into_inner().permit, charged.permit);

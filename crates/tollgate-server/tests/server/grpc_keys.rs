@@ -183,7 +183,7 @@ async fn a_key_ends_when_it_expires() {
     let ask = async || call(&server, "tollgate.v1.Gate/Acquire", Some("Bearer brief")).await;
     server.clock.advance(Span::from_millis(59_999));
     // It is authorized, and then fails because its message names no policy.
-    assert_eq!(ask().await.code(), Code::NotFound);
+    assert_eq!(ask().await.code(), Code::InvalidArgument);
     server.clock.advance(Span::from_millis(1));
     let status = ask().await;
     let text = "the key expired at 2026-11-15T05:46:00Z; ask for a new one";

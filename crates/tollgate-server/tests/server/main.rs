@@ -15,6 +15,7 @@ mod grpc_keys;
 mod grpc_limits;
 mod health;
 mod http_api;
+mod joint;
 mod keys;
 mod openapi;
 mod overrides;

@@ -1,8 +1,8 @@
 //! Envoy's rate limit service (`envoy.service.ratelimit.v3`): a list of descriptors in, one status for each out.
 //!
-//! Descriptors are decided in order. Once one is over its limit, the permits of the others are released before the reply,
-//! and later descriptors are only read: a request that Envoy refuses costs nothing. A store failure is UNAVAILABLE, so
-//! that `failure_mode_deny` decides.
+//! All descriptors of a request are one ask, decided together: a request that Envoy refuses costs nothing. The hits of
+//! descriptors with the same policy and subject are summed. A store failure is UNAVAILABLE, so that `failure_mode_deny`
+//! decides.
 
 mod response;
 mod rules;
@@ -12,7 +12,9 @@ pub use rules::{EnvoyMap, EnvoyRule};
 use std::sync::Arc;
 
 use tollgate::core::REQUESTS;
-use tollgate::{Ask, Decision, Error, ErrorKind, GateExt as _, Permit, Policy};
+use tollgate::core::bounds::CHARGES_MAX;
+use tollgate::{Ask, Costs, Decision, Error, ErrorKind, GateExt as _, Permit, Policy};
+use tollgate_protocol::permit_token::charges_of;
 use tollgate_protocol::protobuf::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollgate_protocol::protobuf::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use tollgate_protocol::protobuf::envoy::service::ratelimit::v3::{
@@ -26,7 +28,6 @@ use super::status;
 use crate::access::Caller;
 use crate::app::App;
 use crate::bounds::DESCRIPTORS_MAX;
-use crate::error_log;
 
 /// Handles the method of the service.
 pub(super) struct RateLimitHandler {
@@ -47,7 +48,7 @@ impl RateLimitService for RateLimitHandler {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let caller = caller_of(&request)?;
         let (app, request) = (Arc::clone(&self.app), request.into_inner());
-        // Envoy disconnects after a few milliseconds; permits are released all the same.
+        // Envoy stops waiting after a few milliseconds, and by default lets the request through, so it is counted.
         let decided =
             self.app.run_to_completion(async move { decide(&app, &caller, &request).await }).await;
         decided.map(Response::new).map_err(|error| status::from_error(&error))
@@ -61,31 +62,102 @@ async fn decide(
 ) -> Result<RateLimitResponse, Error> {
     check(request)?;
     let map = app.envoy();
-    let mut response = ResponseBuilder::default();
-    let mut permits = Vec::new();
+    let mut charges: Vec<DescriptorCharge> = Vec::new();
+    let mut matched = Vec::with_capacity(request.descriptors.len());
     for descriptor in &request.descriptors {
         let Some(rule) = map.find(&request.domain, &descriptor.entries) else {
-            response.add_unmatched();
+            matched.push(None);
             continue;
         };
         let subject = rule.subject(&descriptor.entries, app.options());
+        let policy = app.policy(caller, rule.policy())?;
+        caller.check_about(policy.name(), &subject)?;
         let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
-        let one = Descriptor { rule, subject: &subject, hits };
-        match one.decide(app, caller, response.is_over()).await {
-            Ok((outcome, permit)) => {
-                permits.extend(permit);
-                response.add(&outcome, rule, app.now());
-            }
-            Err(error) => {
-                release_all(app, &permits).await;
-                return Err(error);
-            }
+        let is_same = |charge: &DescriptorCharge| {
+            charge.policy.name() == policy.name() && charge.subject == subject
+        };
+        let index = charges.iter().position(is_same).unwrap_or_else(|| {
+            charges.push(DescriptorCharge { policy, subject, hits: Costs::new() });
+            charges.len() - 1
+        });
+        charges[index].add(rule.hit_unit(), hits);
+        matched.push(Some((index, rule)));
+    }
+    let outcomes = decide_charges(app, &charges).await?;
+    let mut response = ResponseBuilder::default();
+    for descriptor in matched {
+        match descriptor {
+            Some((index, rule)) => response.add(&outcomes[index], rule, app.now()),
+            None => response.add_unmatched(),
         }
     }
-    if response.is_over() {
-        release_all(app, &permits).await;
-    }
     Ok(response.build())
+}
+
+/// Decides the charges with hits as one ask, unless one without hits is over. Returns an outcome for each charge.
+async fn decide_charges(
+    app: &App,
+    charges: &[DescriptorCharge],
+) -> Result<Vec<DescriptorOutcome>, Error> {
+    let mut outcomes: Vec<Option<DescriptorOutcome>> = Vec::with_capacity(charges.len());
+    for charge in charges {
+        outcomes.push(if charge.has_hits() { None } else { Some(charge.read(app).await?) });
+    }
+    if outcomes.iter().flatten().any(DescriptorOutcome::is_over) {
+        // The request is refused, so nothing is charged.
+        for (outcome, charge) in outcomes.iter_mut().zip(charges) {
+            if outcome.is_none() {
+                *outcome = Some(charge.read(app).await?);
+            }
+        }
+    } else {
+        let asked: Vec<&DescriptorCharge> =
+            charges.iter().filter(|charge| charge.has_hits()).collect();
+        let mut decided = decide_together(app, &asked).await?.into_iter();
+        for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
+            *outcome = decided.next();
+        }
+    }
+    Ok(outcomes.into_iter().flatten().collect())
+}
+
+/// Decides `charges` as one ask: all are charged, or none.
+async fn decide_together(
+    app: &App,
+    charges: &[&DescriptorCharge],
+) -> Result<Vec<DescriptorOutcome>, Error> {
+    if CHARGES_MAX < charges.len() {
+        let text = format!(
+            "the descriptors have {} policies and subjects, and at most {CHARGES_MAX} are decided together; send fewer \
+             descriptors, or map several to one policy and subject",
+            charges.len()
+        );
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    let [first, more @ ..] = charges else { return Ok(Vec::new()) };
+    let ask = if more.is_empty() {
+        Ask::new(&first.policy, &*first.subject).with_costs(&first.costs())
+    } else {
+        let ask = Ask::new_costing(&first.policy, &*first.subject, &first.costs());
+        more.iter().fold(ask, |ask, charge| {
+            ask.and_costing(&charge.policy, &*charge.subject, &charge.costs())
+        })
+    };
+    let policy_of = |charge: &DescriptorCharge| charge.policy.for_subject(&charge.subject).clone();
+    Ok(match app.decide(&ask).await? {
+        Decision::Admitted(permit) => {
+            let outcome = |(charge, permit): (&&DescriptorCharge, &Permit)| {
+                DescriptorOutcome::admitted(policy_of(charge), permit.limits.clone())
+            };
+            charges.iter().zip(charges_of(&permit)).map(outcome).collect()
+        }
+        Decision::Denied(denial) => {
+            let outcome = |(index, charge): (usize, &&DescriptorCharge)| {
+                DescriptorOutcome::denied(policy_of(charge), index, &denial)
+            };
+            charges.iter().enumerate().map(outcome).collect()
+        }
+    })
 }
 
 /// Refuses a request that no policy can honour, before anything is charged.
@@ -114,59 +186,36 @@ fn check(request: &RateLimitRequest) -> Result<(), Error> {
     Ok(())
 }
 
-/// Releases `permits`. A failure is only logged: it issues too little, which time corrects.
-async fn release_all(app: &App, permits: &[Permit]) {
-    for permit in permits {
-        if let Err(error) = app.gate().release(permit).await {
-            error_log::log_as(&error, "could not release");
-        }
-    }
+/// The hits of all descriptors with one policy and subject.
+struct DescriptorCharge {
+    policy: Policy,
+    subject: String,
+    /// The hits by unit.
+    hits: Costs,
 }
 
-/// A descriptor with its policy and subject.
-struct Descriptor<'a> {
-    rule: &'a EnvoyRule,
-    subject: &'a str,
-    hits: u64,
-}
-
-impl Descriptor<'_> {
-    /// Charges the hits. Only reads the standing if there are no hits, or if the request is refused anyway and has room here.
-    async fn decide(
-        &self,
-        app: &App,
-        caller: &Caller,
-        is_refused: bool,
-    ) -> Result<(DescriptorOutcome, Option<Permit>), Error> {
-        let policy = app.policy(caller, self.rule.policy())?;
-        caller.check_about(policy.name(), self.subject)?;
-        if is_refused || self.hits == 0 {
-            let standings = app.gate().standing(&policy, self.subject).await?;
-            let policy = policy.for_subject(self.subject).clone();
-            let outcome =
-                DescriptorOutcome::read(policy, standings, self.rule.hit_unit(), self.hits);
-            // If it is over, too, only an ask returns the wait.
-            if self.hits == 0 || !outcome.is_over() {
-                return Ok((outcome, None));
-            }
-        }
-        let decision = app.decide_for(caller, &self.ask(&policy)).await?;
-        let policy = policy.for_subject(self.subject).clone();
-        Ok(match decision {
-            Decision::Admitted(permit) => {
-                (DescriptorOutcome::admitted(policy, permit.limits.clone()), Some(permit))
-            }
-            Decision::Denied(denial) => (DescriptorOutcome::denied(policy, denial), None),
-        })
+impl DescriptorCharge {
+    fn add(&mut self, unit: &str, hits: u64) {
+        self.hits.set(unit, self.hits.get(unit).unwrap_or(0).saturating_add(hits));
     }
 
-    fn ask<'a>(&'a self, policy: &'a Policy) -> Ask<'a> {
-        let ask = Ask::new(policy, self.subject).cost(self.rule.hit_unit(), self.hits);
-        // Hits of another unit are the cost of a request that was counted, or not, by another descriptor.
-        match self.rule.hit_unit() {
-            REQUESTS => ask,
-            _ if policy.units().any(|unit| unit == REQUESTS) => ask.cost(REQUESTS, 0),
-            _ => ask,
+    fn has_hits(&self) -> bool {
+        self.hits.iter().any(|(_, hits)| 0 < hits)
+    }
+
+    /// Hits of another unit are the cost of a request that was counted, or not, by another descriptor.
+    fn costs(&self) -> Costs {
+        let counts_requests = self.policy.units().any(|unit| unit == REQUESTS);
+        match self.hits.get(REQUESTS) {
+            None if counts_requests => self.hits.clone().with(REQUESTS, 0),
+            _ => self.hits.clone(),
         }
+    }
+
+    /// Reads the standing only.
+    async fn read(&self, app: &App) -> Result<DescriptorOutcome, Error> {
+        let standings = app.gate().standing(&self.policy, &self.subject).await?;
+        let policy = self.policy.for_subject(&self.subject).clone();
+        Ok(DescriptorOutcome::read(policy, standings, &self.hits))
     }
 }

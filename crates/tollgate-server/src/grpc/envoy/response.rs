@@ -4,7 +4,7 @@
 //! one with the least left.
 
 use tollgate::policy::{Period, Rule};
-use tollgate::{Denial, Limit, Policy, Span, Standing, Timestamp};
+use tollgate::{Costs, Denial, Limit, Policy, Span, Standing, Timestamp};
 use tollgate_protocol::json::window_secs;
 use tollgate_protocol::protobuf::Duration;
 use tollgate_protocol::protobuf::envoy::config::core::v3::HeaderValue;
@@ -35,9 +35,10 @@ impl DescriptorOutcome {
 
     /// Returns the outcome of a standing that was only read. It is over if less than one hit, or than `hits`, is left; a
     /// policy in shadow mode never is.
-    pub(super) fn read(policy: Policy, standings: Vec<Standing>, unit: &str, hits: u64) -> Self {
+    pub(super) fn read(policy: Policy, standings: Vec<Standing>, hits: &Costs) -> Self {
         let is_short = |standing: &Standing| {
-            !policy.is_shadow() && *standing.unit == *unit && standing.remaining < hits.max(1)
+            let hits = hits.get(&standing.unit).filter(|_| !policy.is_shadow());
+            hits.is_some_and(|hits| standing.remaining < hits.max(1))
         };
         let short = standings.iter().enumerate().filter(|(_, standing)| is_short(standing));
         // A limit that never grows takes longest.
@@ -48,7 +49,13 @@ impl DescriptorOutcome {
         Self { is_over: binding.is_some(), shown: binding.unwrap_or(outcome.shown), ..outcome }
     }
 
-    pub(super) fn denied(policy: Policy, denial: Denial) -> Self {
+    /// Returns the outcome of the charge at `index` of a denied ask. It is over only if a limit of its own refuses.
+    pub(super) fn denied(policy: Policy, index: usize, denial: &Denial) -> Self {
+        let Some(denial) = denial.for_charge(index) else {
+            let charge = denial.joint.as_deref().and_then(|joint| joint.charges.get(index));
+            let limits = charge.map_or_else(Vec::new, |charge| charge.limits.clone());
+            return Self::admitted(policy, limits);
+        };
         let standings = denial.limits.clone();
         let shown = standings.iter().position(|standing| standing.name == denial.limit);
         Self { policy, standings, is_over: true, shown: shown.unwrap_or(0), denial: Some(denial) }
@@ -144,10 +151,6 @@ impl ResponseBuilder {
         if is_higher {
             self.shown = Some((outcome.is_over, rank, headers_of(outcome, rule, now)));
         }
-    }
-
-    pub(super) const fn is_over(&self) -> bool {
-        self.is_over
     }
 
     pub(super) fn build(self) -> RateLimitResponse {

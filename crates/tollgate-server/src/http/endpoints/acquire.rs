@@ -60,9 +60,9 @@ where
         Err(problem) => return reply::problem(&problem).map(Either::Right),
     };
     let decided = async {
-        let policy = app.policy(&caller, &request.policy)?;
-        let decision = app.acquire(&caller, &policy, &request).await?;
-        Ok::<_, Error>((policy, decision))
+        let policies = app.policies_of(&caller, &request)?;
+        let decision = app.acquire(&policies, &request).await?;
+        Ok::<_, Error>((policies, decision))
     };
     let waits = request.wait_ms.is_some_and(|wait_ms| 0 < wait_ms);
     let decided = match peer.filter(|_| waits) {
@@ -71,8 +71,8 @@ where
         Some(peer) => Box::pin(while_sending(decided, &**peer)).await,
     };
     match decided {
-        Ok((policy, decision)) => {
-            reply::decision(app, &policy, &request.subject, &decision).map(Either::Left)
+        Ok((policies, decision)) => {
+            reply::decision(app, &policies, &request, &decision).map(Either::Left)
         }
         Err(error) => reply::error(&error).map(Either::Right),
     }
@@ -127,8 +127,8 @@ async fn batch(
 
 async fn decide(app: &App, caller: &Caller, request: &AcquireRequest) -> AcquireResponse {
     let decided = async {
-        let policy = app.policy(caller, &request.policy)?;
-        app.acquire(caller, &policy, request).await
+        let policies = app.policies_of(caller, request)?;
+        app.acquire(&policies, request).await
     };
     match decided.await {
         Ok(decision) => AcquireResponse::new(&decision, app.permit_keys().sealing(), app.now()),

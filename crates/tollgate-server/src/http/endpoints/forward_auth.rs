@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::get;
 use tollgate::{Decision, Error, ErrorKind};
-use tollgate_protocol::json::{AcquireRequest, ForwardAuthQuery, named_costs};
+use tollgate_protocol::json::{AcquireRequest, Charge, ForwardAuthQuery, named_costs};
 use tollgate_protocol::permit_token;
 
 use super::super::{input, reply};
@@ -76,9 +76,9 @@ async fn decide(
         Some(other) => return Err(invalid(format!("refusal {other} is neither 429 nor 403"))),
     };
     let request = request_of(query, headers, app.options())?;
-    let policy = app.policy(caller, &request.policy)?;
-    let decision = app.acquire(caller, &policy, &request).await?;
-    let mut response = reply::decision(app, &policy, &request.subject, &decision).map(Body::new);
+    let policies = app.policies_of(caller, &request)?;
+    let decision = app.acquire(&policies, &request).await?;
+    let mut response = reply::decision(app, &policies, &request, &decision).map(Body::new);
     match &decision {
         Decision::Admitted(permit) => {
             let sealed = permit_token::encode(permit, app.permit_keys().sealing());
@@ -103,6 +103,17 @@ fn request_of(
     let both = |what: &str| {
         invalid(format!("{what} and {what}_header are both there; write {EXAMPLE}, say"))
     };
+    let costs = match (&query.costs, &query.costs_header) {
+        (None, None) => String::new(),
+        (Some(costs), None) => costs.clone(),
+        (None, Some(name)) => text_of(headers, name)?,
+        (Some(_), Some(_)) => return Err(both("costs")),
+    };
+    let costs = named_costs(costs.split(',').filter(|cost| !cost.trim().is_empty()))?;
+    if let Some(charges) = &query.charges {
+        let charges = charges_of(charges, query, headers, options)?;
+        return Ok(AcquireRequest { charges, costs, ..AcquireRequest::default() });
+    }
     let policy = match (&query.policy, &query.policy_header) {
         (Some(policy), None) => policy.clone(),
         (None, Some(name)) => text_of(headers, name)?,
@@ -118,14 +129,42 @@ fn request_of(
         (Some(_), Some(_)) => return Err(both("subject")),
         (None, None) => return Err(invalid(format!("there is no subject; write {EXAMPLE}, say"))),
     };
-    let costs = match (&query.costs, &query.costs_header) {
-        (None, None) => String::new(),
-        (Some(costs), None) => costs.clone(),
-        (None, Some(name)) => text_of(headers, name)?,
-        (Some(_), Some(_)) => return Err(both("costs")),
-    };
-    let costs = named_costs(costs.split(',').filter(|cost| !cost.trim().is_empty()))?;
     Ok(AcquireRequest { policy, subject, costs, ..AcquireRequest::default() })
+}
+
+/// Parses `charges`, as in `user:{X-User},account:all`.
+fn charges_of(
+    charges: &str,
+    query: &ForwardAuthQuery,
+    headers: &HeaderMap,
+    options: &ServerOptions,
+) -> Result<Vec<Charge>, Error> {
+    let single = [&query.policy, &query.policy_header, &query.subject, &query.subject_header];
+    if single.into_iter().any(Option::is_some) {
+        return Err(invalid("charges has the policies and subjects; leave policy and subject out"));
+    }
+    let charge = |text: &str| {
+        let (policy, subject) = text.split_once(':').ok_or_else(|| {
+            invalid(format!(
+                "{text:?} is not a policy with a subject; write charges=user:{{X-User}},account:all, say"
+            ))
+        })?;
+        let header = subject.strip_prefix('{').and_then(|name| name.strip_suffix('}'));
+        let subject = match header {
+            Some(name) => {
+                let is_list = name_of(name).is_ok_and(|name| is_list(&name));
+                subject_of(headers, name, query.hops.filter(|_| is_list), options)?
+            }
+            None => subject.to_owned(),
+        };
+        Ok(Charge { policy: policy.to_owned(), subject, costs: None })
+    };
+    charges.split(',').map(charge).collect()
+}
+
+/// Returns whether the header is a list that callers can begin.
+fn is_list(name: &HeaderName) -> bool {
+    *name == X_FORWARDED_FOR || *name == FORWARDED
 }
 
 /// The subject that the field `name` has: some subject, whatever it has.
@@ -138,7 +177,7 @@ fn subject_of(
     let name = name_of(name)?;
     let value = match hops {
         Some(hops) => member(headers, &name, hops)?,
-        None if name == X_FORWARDED_FOR || name == FORWARDED => {
+        None if is_list(&name) => {
             return Err(invalid(format!(
                 "{name} is a list that callers can begin; write hops=1 for its last member, which your proxy wrote"
             )));

@@ -36,7 +36,7 @@ async fn settle(
     Extension(caller): Extension<Caller>,
     Json(request): Json<SettleRequest>,
 ) -> Response {
-    reply::changed(app.settle(&caller, &request.permit, &request.actual).await)
+    reply::changed(app.settle(&caller, &request).await)
 }
 
 pub(super) const RELEASE: Endpoint = Endpoint::new(
@@ -134,7 +134,7 @@ async fn charge(
     Extension(caller): Extension<Caller>,
     Json(request): Json<ChargeRequest>,
 ) -> Response {
-    let done = app.charge(&caller, &request).await;
+    let done = app.charge(&caller, request).await;
     reply::result(done.map(|permit| Admitted::new(&permit, app.permit_keys().sealing(), app.now())))
 }
 

@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 use tollgate::audit::PAGE_MAX;
 use tollgate::core::bounds::{
-    BEHIND_MAX, ID_BYTES_MAX, NAME_BYTES_MAX, NUMBER_MAX, SUBJECT_BYTES_MAX, UNITS_MAX,
+    BEHIND_MAX, CHARGES_MAX, ID_BYTES_MAX, NAME_BYTES_MAX, NUMBER_MAX, SUBJECT_BYTES_MAX, UNITS_MAX,
 };
 use tollgate::incident::{ACQUISITIONS_MAX, OPEN_MAX, RETRY_AFTER_MAX};
 use tollgate_protocol::permit_token::TOKEN_CHARS_MAX;
@@ -28,6 +28,7 @@ fn bounds_of(name: &str) -> Value {
         "costs" | "actual" => json!({ "maxProperties": UNITS_MAX }),
         "asks" => json!({ "maxItems": BATCH_ASKS_MAX }),
         "behind" => json!({ "maxItems": BEHIND_MAX }),
+        "charges" => json!({ "maxItems": CHARGES_MAX }),
         "limit" => json!({ "minimum": 1, "maximum": PAGE_MAX }),
         "hops" => json!({ "minimum": 1, "maximum": HOPS_MAX }),
         "since" => json!({ "pattern": SINCE }),
@@ -56,6 +57,8 @@ fn add(name: &str, member: &mut Value) {
     // A limit is a name where it is text, and a number of records where it is not.
     let bounds = match bounds_of("limit_name") {
         Value::Object(named) if name == "limit" && is_text => named,
+        // In a query, charges are one text.
+        _ if name == "charges" && is_text => return,
         _ => bounds,
     };
     let Some(member) = member.as_object_mut() else { return };

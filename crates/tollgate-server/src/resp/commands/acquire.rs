@@ -4,22 +4,22 @@
 //! reply with `admitted` 0; an error starts with its kind in capitals.
 
 use tollgate::Error;
-use tollgate_protocol::json::{AcquireRequest, AcquireResponse};
+use tollgate_protocol::json::{AcquireRequest, AcquireResponse, Charge};
 
 use super::super::args::{Args, invalid, unknown_option};
 use super::super::replies::Replies;
 use super::Request;
 
-const USAGE: &str = "write TG.ACQUIRE policy subject [COST unit n …] [ID id] [IDTTL ms] [WAIT ms] [BEHIND costs], \
-                     where costs is a list in JSON, as in [{\"requests\": 1}]";
+const USAGE: &str = "write TG.ACQUIRE policy subject [COST unit n …] [AND policy subject [COST unit n …] …] [ID id] \
+                     [IDTTL ms] [WAIT ms] [BEHIND costs], where costs is a list in JSON, as in [{\"requests\": 1}]";
 
 pub(super) async fn run(
     Request { app, caller, args, .. }: Request<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let request = parse(args, USAGE)?;
-    let policy = app.policy(caller, &request.policy)?;
-    let decision = app.acquire(caller, &policy, &request).await?;
+    let policies = app.policies_of(caller, &request)?;
+    let decision = app.acquire(&policies, &request).await?;
     replies.value(&AcquireResponse::new(&decision, app.permit_keys().sealing(), app.now()))
 }
 
@@ -35,17 +35,34 @@ pub(crate) fn may_wait(args: Args<'_>) -> bool {
 }
 
 /// Parses the arguments of `TG.ACQUIRE` and `TG.CHARGE`; errors quote `usage`.
+///
+/// A `COST` before the first `AND` is a cost of the ask, and applies to every charge that names none. After an `AND` it is a
+/// cost of that charge alone. `OWN unit n` gives costs of its own to the first charge, too.
 pub(super) fn parse(args: Args<'_>, usage: &str) -> Result<AcquireRequest, Error> {
-    let mut request = AcquireRequest {
-        policy: args.required(1, usage)?.to_owned(),
-        subject: args.required(2, usage)?.to_owned(),
-        ..AcquireRequest::default()
+    let charge_at = |at: usize| {
+        let (policy, subject) = (args.required(at, usage)?, args.required(at + 1, usage)?);
+        Ok::<_, Error>(Charge {
+            policy: policy.to_owned(),
+            subject: subject.to_owned(),
+            costs: None,
+        })
     };
+    let mut request = AcquireRequest::default();
+    let mut charges = vec![charge_at(1)?];
     let mut at = 3;
     while let Some(option) = args.get(at) {
         let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
-        if is(b"COST") {
+        let is_first = charges.len() == 1;
+        if is(b"COST") && is_first {
             args.cost(at, &mut request.costs, usage)?;
+            at += 1;
+        } else if is(b"COST") || is(b"OWN") {
+            if let Some(charge) = charges.last_mut() {
+                args.cost(at, charge.costs.get_or_insert_default(), usage)?;
+            }
+            at += 1;
+        } else if is(b"AND") {
+            charges.push(charge_at(at + 1)?);
             at += 1;
         } else if is(b"ID") {
             request.id = Some(args.required(at + 1, usage)?.to_owned());
@@ -62,5 +79,11 @@ pub(super) fn parse(args: Args<'_>, usage: &str) -> Result<AcquireRequest, Error
         }
         at += 2;
     }
-    Ok(request)
+    match <[Charge; 1]>::try_from(charges) {
+        Ok([Charge { policy, subject, costs: None }]) => {
+            Ok(AcquireRequest { policy, subject, ..request })
+        }
+        Ok(charges) => Ok(AcquireRequest { charges: charges.to_vec(), ..request }),
+        Err(charges) => Ok(AcquireRequest { charges, ..request }),
+    }
 }

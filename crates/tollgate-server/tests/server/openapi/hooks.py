@@ -25,8 +25,9 @@ def mend(ask):
         values = list(costs.values())
         if len(values) <= 8:
             ask["costs"] = dict(zip(names, values))
-    for inner in ask.get("asks") if isinstance(ask.get("asks"), list) else []:
-        mend(inner)
+    for name in ["asks", "charges"]:
+        for inner in ask.get(name) if isinstance(ask.get(name), list) else []:
+            mend(inner)
 
 
 @schemathesis.hook

@@ -107,6 +107,17 @@ async fn real_answers_are_as_described() {
     tour.call(429, "post", "/v1/acquire", &ask("b", 250_001)).await;
     tour.call(429, "post", "/v1/acquire", &ask("c", 250_000)).await;
     tour.call(400, "post", "/v1/acquire", &json!({})).await;
+    let charges = json!({ "charges": [
+        { "policy": "gemini", "subject": "u1", "costs": { "tokens": 5 } },
+        { "policy": "jobs", "subject": "t7" },
+        { "policy": "trial", "subject": "t7" },
+    ] });
+    let joint = tour.call(200, "post", "/v1/acquire", &charges).await;
+    tour.call(429, "post", "/v1/acquire", &charges).await;
+    let own = json!([{ "charge": 0, "actual": { "tokens": 4 } }]);
+    let settle = json!({ "permit": joint["permit"], "actual": {}, "charges": own });
+    tour.call(200, "post", "/v1/settle", &settle).await;
+    tour.call(200, "post", "/v1/charge", &charges).await;
     let unknown = json!({ "policy": "none", "subject": "p7" });
     tour.call(404, "post", "/v1/acquire", &unknown).await;
     let trial = json!({ "policy": "trial", "subject": "p7" });
