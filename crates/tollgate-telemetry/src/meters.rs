@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tollgate::observe::{AttemptResult, Event, Observer};
-use tollgate::{Policy, Timestamp};
+use tollgate::{Ask, Policy, Timestamp};
 
 use crate::catalogue;
 use crate::snapshot::{Series, Snapshot, Value};
@@ -190,6 +190,11 @@ impl Observer for Meters {
     #[inline]
     fn observe(&self, event: &Event<'_>) {
         match event {
+            Event::Admitted { ask, .. } | Event::Denied { ask, .. } | Event::Charged { ask }
+                if ask.has_several_charges() =>
+            {
+                self.observe_joint(event, ask);
+            }
             Event::Admitted { ask, permit, took } => {
                 let meters = self.policy(ask.policy());
                 let lane = LaneId::current();
@@ -213,6 +218,27 @@ impl Observer for Meters {
 }
 
 impl Meters {
+    /// Counts an ask with several charges under the policy of each. A denial counts for the charges that refuse.
+    #[cold]
+    fn observe_joint(&self, event: &Event<'_>, ask: &Ask<'_>) {
+        for index in 0..ask.charges().len() {
+            let Some(part) = ask.part(index) else { continue };
+            match event {
+                Event::Admitted { permit, took, .. } => {
+                    if let Some(permit) = permit.parts().nth(index) {
+                        self.observe(&Event::Admitted { ask: &part, permit: &permit, took: *took });
+                    }
+                }
+                Event::Denied { denial, took, .. } => {
+                    if let Some(denial) = denial.for_charge(index) {
+                        self.observe(&Event::Denied { ask: &part, denial: &denial, took: *took });
+                    }
+                }
+                _ => self.observe(&Event::Charged { ask: &part }),
+            }
+        }
+    }
+
     #[cold]
     fn observe_rare(&self, event: &Event<'_>) {
         match event {

@@ -39,6 +39,26 @@ async fn r000_13_a_busy_minute_is_counted_by_limit() {
     }
 }
 
+/// An ask with several charges counts under the policy of each, and its denial under those that refuse.
+#[tokio::test]
+async fn several_charges_are_counted_by_policy() {
+    let meters = Arc::new(Meters::new());
+    let gate = gate(&ManualClock::new(), Arc::clone(&meters) as _);
+    let policy = |name, tokens| {
+        Policy::new(name, [Limit::new("tpm", "tokens", TokenBucket::per_minute(tokens))]).unwrap()
+    };
+    let (user, team, account) =
+        (policy("user", 1_000), policy("team", 500), policy("account", 500));
+    let ask = Ask::new(&user, "u1").and(&team, "t7").and(&account, "all").cost("tokens", 400);
+    assert!(gate.acquire(&ask).await.unwrap().is_admitted());
+    assert!(!gate.acquire(&ask).await.unwrap().is_admitted());
+    for (name, refusals) in [("user", 0), ("team", 1), ("account", 1)] {
+        let labels = [name, "tpm"];
+        assert_eq!(number(&meters, "tollgate_tokens_acquired", &labels), Some(400), "{name}");
+        assert_eq!(number(&meters, "tollgate_refusals", &labels), Some(refusals), "{name}");
+    }
+}
+
 /// R002.5: what strategies found beyond a limit is added up by limit, and is 0 before.
 #[tokio::test]
 async fn r002_5_over_issue_is_counted_by_limit() {
