@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use tollgate::internal::edge::environment;
-use tollgate::{Ask, Decision, GateExt, Timestamp};
+use tollgate::{Ask, Decision, GateExt, Policy, Span, Timestamp};
 use tollgate_embedded::{Durability, Embedded, Holder, Options};
 
 use crate::daily;
@@ -24,6 +24,15 @@ pub(crate) const LIMIT: u64 = 4_000;
 /// How many tasks of one process acquire at once.
 pub(crate) const CALLERS: usize = 4;
 
+/// How many tasks of one process acquire jointly at once.
+pub(crate) const JOINT_CALLERS: usize = 16;
+
+/// The policies that joint asks charge: one subject per caller, and two that all share.
+pub(crate) fn parties() -> (Policy, Policy, Policy) {
+    let party = |name| crate::joint::daily(name, u64::from(u32::MAX));
+    (party("user"), party("team"), party("account"))
+}
+
 /// What the child does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Job {
@@ -31,6 +40,10 @@ pub(crate) enum Job {
     Strict,
     /// Acquires for ever, from one task, relaxed.
     Relaxed,
+    /// Acquires for ever for three subjects at once, each ask with an id, from several tasks, strict.
+    JointStrict,
+    /// The same, relaxed.
+    JointRelaxed,
     /// Acquires once and ends.
     Once,
     /// Holds the folder as a broker until it is killed.
@@ -95,6 +108,8 @@ fn run_as_a_child() {
     match job.as_str() {
         "Strict" => acquire_all(&folder),
         "Relaxed" => acquire_relaxed(&folder),
+        "JointStrict" => acquire_jointly(&folder, Durability::Strict),
+        "JointRelaxed" => acquire_jointly(&folder, Durability::Relaxed),
         "Once" => acquire_once(&folder),
         "Serve" => serve(&folder),
         "Fill" => fill(&folder),
@@ -118,6 +133,28 @@ fn acquire_all(folder: &Path) {
 fn acquire_relaxed(folder: &Path) {
     let gate = open(folder, Options::new().durability(Durability::Relaxed));
     while acquire(&gate, "p", u64::from(u32::MAX)) {}
+}
+
+fn acquire_jointly(folder: &Path, durability: Durability) {
+    let gate = open(folder, Options::new().durability(durability));
+    let (user, team, account) = parties();
+    // Ids of the processes before are known to the store.
+    let life = process::id();
+    thread::scope(|scope| {
+        for caller in 0..JOINT_CALLERS {
+            let (gate, user, team, account) = (&gate, &user, &team, &account);
+            scope.spawn(move || {
+                for number in 0.. {
+                    let id = format!("id-{caller}-{life}-{number}");
+                    let ask =
+                        Ask::new(user, format!("u{caller}")).and(team, "t7").and(account, "a");
+                    let ask = ask.id_for(id.as_str(), Span::from_hours(24));
+                    assert!(block_on(gate.acquire(&ask)).unwrap().is_admitted());
+                    println!("admitted {id}");
+                }
+            });
+        }
+    });
 }
 
 fn acquire_once(folder: &Path) {

@@ -13,6 +13,7 @@ mod durability;
 mod expiry;
 mod failures;
 mod formats;
+mod joint;
 mod locking;
 mod overrides;
 
