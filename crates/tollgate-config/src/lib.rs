@@ -256,6 +256,24 @@ mod tests {
         assert!(Config::parse(None, &source("memory", 100)).is_ok());
     }
 
+    #[cfg(feature = "redis")]
+    #[test]
+    fn a_slot_tag_is_checked() {
+        let policies = &SAMPLE[SAMPLE.find("[[policy]]").unwrap()..];
+        let parse = |tag: &str| {
+            let store = "kind = \"redis\"\nurl = \"redis://x/\"\ncluster = true";
+            Config::parse(None, &format!("[store]\n{store}\nslot_tag = \"{tag}\"\n{policies}"))
+        };
+        let StoreConfig::Redis(redis) = parse("tenant-a").unwrap().store else {
+            panic!("not redis")
+        };
+        assert_eq!(redis.slot_tag.as_deref(), Some("tenant-a"));
+        for tag in ["", "{tenant-a}", &"a".repeat(65)] {
+            let error = parse(tag).unwrap_err().to_string();
+            assert!(error.contains("1 to 64 bytes without braces"), "{error}");
+        }
+    }
+
     #[test]
     fn a_path_is_relative_to_the_file() {
         let config = Config::parse(Some(Path::new("etc/t.toml")), SAMPLE).unwrap();

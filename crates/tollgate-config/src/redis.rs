@@ -13,6 +13,7 @@ pub(crate) const KEYS: &[&str] = &[
     "url_file",
     "cluster",
     "prefix",
+    "slot_tag",
     "wait_replicas",
     "authority_file",
     "attempt_timeout",
@@ -41,6 +42,8 @@ pub struct RedisConfig {
     pub servers: RedisServers,
     /// The prefix of every key.
     pub prefix: Option<String>,
+    /// What selects the slot of every entry in a cluster.
+    pub slot_tag: Option<String>,
     /// How many replicas confirm a write.
     pub wait_replicas: u32,
     /// Certificate authorities to trust instead of the system's.
@@ -111,9 +114,15 @@ pub(super) fn resolve(document: &Document, table: &StoreTable) -> Result<StoreCo
             if is_cluster { RedisServers::Cluster(url) } else { RedisServers::Single(url) }
         }
     };
+    #[cfg(feature = "redis")]
+    if let Some(tag) = &table.slot_tag {
+        tollgate_redis::check_slot_tag(tag)
+            .map_err(|error| document.error(&["store", "slot_tag"], error.to_string()))?;
+    }
     Ok(StoreConfig::Redis(RedisConfig {
         servers,
         prefix: table.prefix.clone(),
+        slot_tag: table.slot_tag.clone(),
         wait_replicas: table.wait_replicas.unwrap_or(0),
         authority: table.authority_file.as_ref().map(|path| document.folder().join(path)),
         format: format::resolve(document, "redis", table.format)?,

@@ -53,6 +53,7 @@ pub(crate) struct StoreTable {
     pub(crate) endpoint: Option<String>,
     pub(crate) cluster: Option<bool>,
     pub(crate) prefix: Option<String>,
+    pub(crate) slot_tag: Option<String>,
     pub(crate) wait_replicas: Option<u32>,
     pub(crate) sentinel: Option<Vec<String>>,
     pub(crate) master: Option<String>,

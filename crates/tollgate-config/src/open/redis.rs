@@ -55,6 +55,9 @@ pub(super) fn options(config: &RedisConfig) -> Result<Options, Error> {
     if let Some(prefix) = &config.prefix {
         options = options.prefix(prefix);
     }
+    if let Some(tag) = &config.slot_tag {
+        options = options.slot_tag(tag)?;
+    }
     if let Some(path) = &config.authority {
         options = options.authority(certificates(path)?);
     }
