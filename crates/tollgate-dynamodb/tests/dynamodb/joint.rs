@@ -139,6 +139,31 @@ async fn a_refused_ask_leaves_every_item_as_it_was() {
     }
 }
 
+/// The replies of a transaction are lost after it was applied: it is charged once, and the permit gives back exactly that.
+#[tokio::test]
+async fn a_lost_reply_is_charged_once() {
+    let table = TestTable::new().await;
+    for (name, policies) in [("additive", additive()), ("mixed", mixed())] {
+        for id in [None, Some("given")] {
+            let gate = table.gate().await;
+            table.server.proxy().next("TransactWriteItems", 2, &Misbehaviour::DropReply);
+            let subject = format!("{name}-{}", id.is_some());
+            let plain = ask(&policies, &subject);
+            let ask = id.map_or_else(|| plain.clone(), |id| plain.clone().id(id));
+            table.server.proxy().reset_counts();
+            let permit = admit(&gate, &ask).await;
+            assert_eq!(table.server.proxy().counts().count("TransactWriteItems"), 3);
+            assert_eq!(used(&gate, &policies, &subject).await, [1; 3], "{name}, {id:?}");
+            table.server.proxy().next("BatchGetItem", 1, &Misbehaviour::DropReply);
+            let other = admit(&gate, &plain).await;
+            assert!(gate.release(&permit).await.unwrap());
+            assert!(!gate.release(&permit).await.unwrap());
+            assert!(gate.release(&other).await.unwrap());
+            assert_eq!(used(&gate, &policies, &subject).await, [0; 3], "{name}, {id:?}");
+        }
+    }
+}
+
 /// A call with an id times out or is cancelled. Its transaction was applied, is on its way, or never arrived: either every
 /// charge and the id are there, or nothing is, and a repeat ends with one charge of each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
