@@ -119,6 +119,8 @@ struct Rare<'a> {
     more: Vec<Charge<'a>>,
     /// Whether the charge at an index has costs of its own, by bit.
     own_costs: u16,
+    /// The digest of the alternatives that the ask is one of.
+    alternatives: u64,
     /// Costs of units that no charge has so far.
     unplaced: Vec<(Box<str>, u64)>,
 }
@@ -274,6 +276,14 @@ impl<'a> Ask<'a> {
         self
     }
 
+    /// Makes the ask one of several alternatives that share an id. A repeat is the same ask only if all of them are, of which
+    /// `digest` is the digest.
+    #[must_use]
+    pub fn alternative(mut self, digest: u64) -> Self {
+        self.rare().alternatives = digest;
+        self
+    }
+
     /// Declares that the caller never settles or releases its permit: a token bucket then records nothing for giving back, and
     /// gives nothing back.
     #[inline]
@@ -316,10 +326,18 @@ impl<'a> Ask<'a> {
             charge: self.charge.into_owned(),
             refundable: self.refundable,
             rare: self.rare.map(|rare| {
-                let Rare { id, id_ttl, behind, arrears, fault, more, own_costs, unplaced } = *rare;
-                let id = id.map(|id| Cow::Owned(id.into_owned()));
-                let more = more.into_iter().map(Charge::into_owned).collect();
-                Box::new(Rare { id, id_ttl, behind, arrears, fault, more, own_costs, unplaced })
+                let rare = *rare;
+                Box::new(Rare {
+                    id: rare.id.map(|id| Cow::Owned(id.into_owned())),
+                    id_ttl: rare.id_ttl,
+                    behind: rare.behind,
+                    arrears: rare.arrears,
+                    fault: rare.fault,
+                    more: rare.more.into_iter().map(Charge::into_owned).collect(),
+                    own_costs: rare.own_costs,
+                    alternatives: rare.alternatives,
+                    unplaced: rare.unplaced,
+                })
             }),
         }
     }
@@ -441,6 +459,9 @@ impl<'a> Ask<'a> {
                 bytes.push(0);
                 bytes.extend_from_slice(&amount.to_le_bytes());
             }
+        }
+        if let Some(rare) = self.rare.as_ref().filter(|rare| rare.alternatives != 0) {
+            bytes.extend_from_slice(&rare.alternatives.to_le_bytes());
         }
         fnv_1a(&bytes) & NUMBER_MAX
     }

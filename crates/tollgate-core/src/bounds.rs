@@ -25,6 +25,9 @@ pub const UNITS_MAX: usize = 8;
 /// The most charges of one ask.
 pub const CHARGES_MAX: usize = 8;
 
+/// The most alternatives of one ask.
+pub const ALTERNATIVES_MAX: usize = 16;
+
 /// The longest name of a policy, limit or unit, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 

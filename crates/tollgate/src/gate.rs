@@ -21,6 +21,8 @@ use tollgate_core::{
 };
 pub use tollgate_core::{Operation, Outcome};
 
+pub use crate::alternatives::Alternatives;
+
 use crate::error::{Error, ErrorKind};
 
 /// A boxed future. Gates are trait objects, so their futures are too.
@@ -83,6 +85,21 @@ pub trait GateExt: Gate {
                 None => self.run(operation).await?,
             };
             decided(outcome)
+        }
+    }
+
+    /// Decides the first of `alternatives` that fits, in their order. If none does, the denial is that with the shortest
+    /// wait. A charge that all of them have in common and that refuses ends the search, and so does an error.
+    fn acquire_any(
+        &self,
+        alternatives: &Alternatives<'_>,
+    ) -> impl Future<Output = Result<Decision, Error>> + Send {
+        async move {
+            let mut trial = alternatives.trial();
+            while let Some(ask) = trial.next() {
+                trial.add(self.acquire(ask).await);
+            }
+            trial.finish().map(|(_, decision)| decision)
         }
     }
 

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod alternatives;
 pub mod audit;
 pub mod clock;
 pub mod entries;

@@ -31,6 +31,7 @@ use tollgate_core::{
     Policy, Rule, Span, Timestamp, Wait,
 };
 
+use crate::alternatives::Alternatives;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::gate::{BoxFuture, Gate, decide};
@@ -121,12 +122,11 @@ impl<G: Gate> Queue<G> {
         ask: &Ask<'_>,
         deadline: Timestamp,
     ) -> Result<Decision, Error> {
-        let left = deadline.since(self.clock.now());
-        let due = Due { deadline, monotonic: self.clock.monotonic().plus(left) };
+        let due = self.due(deadline);
         if ask.has_several_charges() {
-            return self.acquire_jointly_within(ask, due).await;
+            return self.acquire_jointly_within(&Alternatives::only(ask), due).await;
         }
-        let enqueued = self.join(ask, &ask.charges().next().expect("an ask has a charge"))?;
+        let enqueued = self.join(ask, ask.charges().next().expect("an ask has a charge"))?;
         let mut denial = match self.ask(ask, enqueued.in_front()).await? {
             Decision::Denied(denial) => denial,
             admitted => return Ok(admitted),
@@ -151,11 +151,39 @@ impl<G: Gate> Queue<G> {
         }
     }
 
-    /// Waits until every charge of `ask` fits. It waits in the queue of the charge that refuses it, so it asks the gate
-    /// before it waits, unless others are to be served first.
-    async fn acquire_jointly_within(&self, ask: &Ask<'_>, due: Due) -> Result<Decision, Error> {
-        let blocking = ask.charges().find(|charge| self.blocks(ask, charge).is_some());
-        let mut enqueued = blocking.map(|charge| self.join(ask, charge)).transpose()?;
+    /// Waits until one of `alternatives` is admitted, at most until `deadline`: at each time the first that fits, in their
+    /// order. It waits for the one with the shortest wait.
+    ///
+    /// # Errors
+    /// As [`acquire_within`](Self::acquire_within).
+    pub async fn acquire_any_within(
+        &self,
+        alternatives: &Alternatives<'_>,
+        deadline: Timestamp,
+    ) -> Result<Decision, Error> {
+        self.acquire_jointly_within(alternatives, self.due(deadline)).await
+    }
+
+    fn due(&self, deadline: Timestamp) -> Due {
+        let left = deadline.since(self.clock.now());
+        Due { deadline, monotonic: self.clock.monotonic().plus(left) }
+    }
+
+    /// Waits until every charge of one of `alternatives` fits. It waits in the queue of the charge that refuses, so it asks
+    /// the gate before it waits, unless others are to be served first.
+    async fn acquire_jointly_within(
+        &self,
+        alternatives: &Alternatives<'_>,
+        due: Due,
+    ) -> Result<Decision, Error> {
+        let blocking = |ask| self.blocking(ask).map(|charge| (ask, charge));
+        let blocked: Vec<_> = alternatives.asks().iter().filter_map(blocking).collect();
+        let mut enqueued = match blocked.first() {
+            Some((ask, charge)) if blocked.len() == alternatives.asks().len() => {
+                Some(self.join(ask, charge)?)
+            }
+            _ => None,
+        };
         let mut late = false;
         loop {
             if let Some(enqueued) = &enqueued {
@@ -163,9 +191,13 @@ impl<G: Gate> Queue<G> {
                     late = self.sleep_until(enqueued, due.deadline, due).await;
                 }
             }
-            let denial = match self.ask(ask, Vec::new()).await? {
-                Decision::Denied(denial) => denial,
-                admitted => return Ok(admitted),
+            let mut trial = alternatives.trial();
+            while let Some(ask) = trial.next() {
+                trial.add(self.ask(ask, Vec::new()).await);
+            }
+            let (ask, denial) = match trial.finish()? {
+                (ask, Decision::Denied(denial)) => (ask, denial),
+                (_, admitted) => return Ok(admitted),
             };
             let is_final = late || denial.wait == Wait::Never;
             if is_final || self.is_hopeless(ask, &denial, due.deadline) {
@@ -181,6 +213,11 @@ impl<G: Gate> Queue<G> {
             late = self.sleep(&place, &denial, due).await;
             enqueued = Some(place);
         }
+    }
+
+    /// Returns the first charge of `ask` that others wait for who are served before it.
+    fn blocking<'i, 'a>(&self, ask: &'i Ask<'a>) -> Option<&'i Charge<'a>> {
+        ask.charges().find(|charge| self.blocks(ask, charge).is_some())
     }
 
     /// Sleeps until the time that `denial` promised, if it is first, or until it is called. Returns whether it is too late
@@ -232,8 +269,8 @@ impl<G: Gate> Queue<G> {
         for part in permit.parts() {
             let (policy, charged) = (part.policy(), part.charged().amounts);
             let key = QueueKey::new(policy.name(), part.subject());
-            let before = share(policy, &charged) / weight;
-            let after = actual.map_or(0, |actual| actual_share(policy, &charged, actual) / weight);
+            let before = share(policy, charged) / weight;
+            let after = actual.map_or(0, |actual| actual_share(policy, charged, actual) / weight);
             self.wake(|queues| match before.checked_sub(after) {
                 Some(less) => queues.given_back(&key, tenant, less),
                 None => queues.charged(&key, tenant, after - before),

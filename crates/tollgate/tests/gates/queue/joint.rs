@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use tollgate::clock::ManualClock;
+use tollgate::gate::Alternatives;
 use tollgate::{
     Ask, Clock, Concurrency, Decision, Error, GateExt, Limit, Policy, Span, Timestamp, TokenBucket,
 };
@@ -212,4 +213,97 @@ async fn dropping_a_waiter_lets_the_next_one_in() {
     pass(&clock, 1).await;
     assert!(next.is_finished());
     assert_eq!(queue.waiting(), 0);
+}
+
+/// Two keys of a provider, of which one has no room left.
+#[tokio::test]
+async fn the_first_alternative_with_room_is_charged_else_the_shortest_wait_is_taken() {
+    let (queue, clock) = queue();
+    let user = named("user", TokenBucket::per_minute(4).burst(4), 1);
+    let slow = named("slow", TokenBucket::per_minute(1), 1);
+    let fast = named("fast", TokenBucket::per_second(1), 1);
+    let ask = Ask::new(&user, "u1");
+    let either = Alternatives::new(&ask, [(&slow, "a"), (&fast, "b")]).unwrap();
+    let last = |decision: Decision| {
+        let permit = decision.into_permit().expect("it is admitted");
+        permit.parts().last().expect("it has a part").subject().to_owned()
+    };
+    let deadline = clock.now() + FAR;
+    assert_eq!(last(queue.acquire_any(&either).await.unwrap()), "a");
+    assert_eq!(last(queue.acquire_any(&either).await.unwrap()), "b");
+    let Decision::Denied(denial) = queue.acquire_any(&either).await.unwrap() else {
+        panic!("both are used up")
+    };
+    assert_eq!((&*denial.policy, denial.retry_after()), ("fast", Some(Span::from_secs(1))));
+    assert_eq!(used(&queue, &user, "u1").await, 2, "a refusal takes nothing");
+    let waiter = tokio::spawn({
+        let queue = Arc::clone(&queue);
+        let (user, slow, fast) = (user.clone(), slow.clone(), fast.clone());
+        async move {
+            let either =
+                Alternatives::new(&Ask::new(&user, "u1"), [(&slow, "a"), (&fast, "b")]).unwrap();
+            queue.acquire_any_within(&either, deadline).await
+        }
+    });
+    settle_down().await;
+    assert_eq!(clock.next_alarm(), Some(clock.now() + Span::from_secs(1)));
+    clock.advance(Span::from_secs(1));
+    assert_eq!(last(waiter.await.unwrap().unwrap()), "b");
+}
+
+/// The user has nothing left, so no key would help: the second is not asked for.
+#[tokio::test]
+async fn a_refusal_outside_the_group_ends_the_search() {
+    let (queue, _clock) = queue();
+    let user = named("user", TokenBucket::per_minute(1), 1);
+    let key = named("key", TokenBucket::per_minute(1), 1);
+    let ask = Ask::new(&user, "u1");
+    let either = Alternatives::new(&ask, [(&key, "a"), (&key, "b")]).unwrap();
+    assert!(queue.acquire_any(&either).await.unwrap().is_admitted());
+    let Decision::Denied(denial) = queue.acquire_any(&either).await.unwrap() else {
+        panic!("the user has one request per minute")
+    };
+    let refused = &denial.joint.as_ref().expect("it has several charges").refused;
+    assert_eq!(&*refused[0].policy, "user");
+    assert_eq!(&*refused.last().unwrap().subject, "a", "the second was asked for");
+}
+
+/// The id finds the alternative that was charged, even if another one has room by then.
+#[tokio::test]
+async fn a_repeat_gets_the_alternative_of_the_first_time() {
+    let (queue, clock) = queue();
+    let user = named("user", TokenBucket::per_second(100), 1);
+    let key = named("key", TokenBucket::per_second(1), 1);
+    let ask = Ask::new(&user, "u1").id("call-1");
+    let group = [(&key, "a"), (&key, "b")];
+    let either = Alternatives::new(&ask, group).unwrap();
+    assert!(queue.acquire(&Ask::new(&key, "a")).await.unwrap().is_admitted());
+    let first = queue.acquire_any(&either).await.unwrap().into_permit().unwrap();
+    clock.advance(Span::from_secs(5));
+    let again = queue.acquire_any(&either).await.unwrap().into_permit().unwrap();
+    let stamps = |permit: &tollgate::Permit| {
+        permit.parts().map(|part| (part.subject().to_owned(), *part.grant())).collect::<Vec<_>>()
+    };
+    assert_eq!(stamps(&first), stamps(&again));
+    assert_eq!((used(&queue, &key, "a").await, stamps(&again)[1].0.as_str()), (0, "b"));
+    let other = Alternatives::new(&ask, [(&key, "b"), (&key, "a")]).unwrap();
+    let error = queue.acquire_any(&other).await.unwrap_err();
+    assert_eq!(error.kind(), tollgate::ErrorKind::Conflict, "{error}");
+}
+
+#[test]
+fn wrong_alternatives_are_refused() {
+    let key = named("key", TokenBucket::per_second(1), 1);
+    let user = named("user", TokenBucket::per_second(1), 1);
+    let ask = Ask::new(&user, "u1");
+    for (group, expected) in [
+        (vec![], "1 to 16"),
+        (vec![(&key, "a"); 17], "1 to 16"),
+        (vec![(&key, "a"), (&key, "a")], "twice"),
+        (vec![(&user, "u1")], "twice"),
+        (vec![(&key, "")], "subject"),
+    ] {
+        let error = Alternatives::new(&ask, group).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }
