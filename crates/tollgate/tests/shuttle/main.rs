@@ -62,6 +62,66 @@ fn memory_admits_exactly_the_capacity_in_every_interleaving() {
     );
 }
 
+/// Three threads ask for three parties in different orders, two of which have room for one ask. `acquire` decides an
+/// ask, and says whether it is admitted.
+fn cross(acquire: fn(&Memory, &Ask<'_>) -> bool) {
+    let memory = Arc::new(memory());
+    let admitted = Arc::new(AtomicU64::new(0));
+    let named = |name: &str, requests| {
+        let limit = Limit::new("only", "requests", TokenBucket::per_minute(requests));
+        Policy::new(name, [limit]).expect("the numbers are in bounds")
+    };
+    let parties = Arc::new([named("user", 1), named("team", 3), named("account", 1)]);
+    let threads: Vec<_> = [[0, 1, 2], [2, 1, 0], [1, 2, 0]]
+        .into_iter()
+        .map(|order| {
+            let (memory, admitted) = (Arc::clone(&memory), Arc::clone(&admitted));
+            let parties = Arc::clone(&parties);
+            thread::spawn(move || {
+                let [first, second, third] = order.map(|party| &parties[party]);
+                let ask = Ask::new(first, "x").and(second, "x").and(third, "x");
+                admitted.fetch_add(u64::from(acquire(&memory, &ask)), Ordering::SeqCst);
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("no thread fails"));
+    assert_eq!(admitted.load(Ordering::SeqCst), 1, "one fits, whatever the others do");
+    for party in parties.iter() {
+        let used = memory.try_standing(party, "x").expect("it decides")[0].used;
+        assert_eq!(used, 1, "{}", party.name());
+    }
+}
+
+/// Shards are locked in one order, whatever that of the ask is: no interleaving is a deadlock.
+#[test]
+fn memory_charges_all_or_none_in_every_interleaving() {
+    let joint = |memory: &Memory, ask: &Ask<'_>| {
+        matches!(memory.try_acquire(ask), Ok(Verdict::Admitted(_)))
+    };
+    shuttle::check_random(move || cross(joint), ITERATIONS);
+}
+
+#[test]
+fn the_same_check_catches_charges_that_are_given_back_by_hand() {
+    let by_hand = |memory: &Memory, ask: &Ask<'_>| {
+        let mut permits = Vec::new();
+        for index in 0..3 {
+            let part = ask.part(index).expect("it has three charges");
+            match future::block_on(memory.acquire(&part)).expect("it decides").into_permit() {
+                Some(permit) => permits.push(permit),
+                None => {
+                    for permit in &permits {
+                        future::block_on(memory.release(permit)).expect("it is given back");
+                    }
+                    return false;
+                }
+            }
+        }
+        true
+    };
+    assert!(breaks(move || cross(by_hand)));
+}
+
 /// A store that reads under the lock, decides outside it, and writes under the lock again.
 #[derive(Debug, Default)]
 struct ReadThenWrite(Mutex<Option<Entry>>);
