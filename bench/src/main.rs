@@ -6,6 +6,7 @@
 //! cargo xtask bench memory      the in-process store beside governor
 //! cargo xtask bench keys        memory per key, and allocations
 //! cargo xtask bench embedded    the embedded store beside the disk and memory
+//! cargo xtask bench joint       asks with four charges beside asks with one, and waiters of many tenants
 //! cargo xtask bench leased      the leased strategy beside memory, and a fleet of it
 //! cargo xtask bench leased-real a fleet of it on Redis and on DynamoDB
 //! cargo xtask bench optimistic  the optimistic strategy beside memory
@@ -38,6 +39,7 @@ mod constant;
 mod dynamodb;
 mod embedded;
 mod files;
+mod joint;
 mod keys;
 mod leased;
 mod leased_real;
@@ -60,10 +62,11 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let sections: [(&str, fn()); 17] = [
+    let sections: [(&str, fn()); 18] = [
         ("memory", memory::run),
         ("keys", keys::run),
         ("embedded", embedded::run),
+        ("joint", joint::run),
         ("leased", leased::run),
         ("leased-real", leased_real::run),
         ("optimistic", optimistic::run),
