@@ -124,7 +124,7 @@ fn mistyped_flags_with_json_are_a_problem_document() {
     // An argument after `--` is no flag.
     let ran = folder.run("acquire api u1 more -- --json");
     assert_eq!((ran.code, &*ran.out), (2, ""));
-    assert!(ran.err.contains("Usage: tollgate"), "{}", ran.err);
+    assert!(ran.err.contains("is not a policy with a subject"), "{}", ran.err);
 }
 
 #[test]
