@@ -28,8 +28,8 @@ macro_rules! suite {
                 bad_asks_change_nothing charges_a_shared_id_once charges_a_shared_joint_id_once
                 charges_again_after_release charges_all_or_none_at_once charges_arrears
                 gives_back_once is_all_or_nothing keeps_subjects_apart keeps_use_when_numbers_change
-                loses_no_slot recognises_repeats refuses_what_never_fits
-                refuses_without_charging waits_honestly
+                loses_no_slot recognises_repeats refused_asks_take_nothing_meanwhile
+                refuses_what_never_fits refuses_without_charging waits_honestly
             }
 
             mod vectors {

@@ -15,11 +15,6 @@ pub enum JointFault {
     RefundsByHand,
 }
 
-impl JointFault {
-    /// Every defect.
-    pub const ALL: [Self; 2] = [Self::ChargesAllButTheLast, Self::RefundsByHand];
-}
-
 /// A gate with one fault in front of a correct one.
 #[derive(Debug)]
 pub struct Unjoined<G> {

@@ -18,6 +18,9 @@ const MOVES_MAX: usize = 32;
 /// How often each task of a contention case asks.
 const ASKS: usize = 8;
 
+/// How often one ask is raced by others.
+const ROUNDS: usize = 4;
+
 /// The gate answers every golden vector with several parties as written.
 pub(super) fn passes_vectors(fixture: &Fixture) -> Checked {
     joint::load_all()?.iter().try_for_each(|vector| passes_vector(vector, fixture))
@@ -133,6 +136,49 @@ pub(super) fn charges_all_or_none_at_once(fixture: &Fixture) -> Checked {
         limit == admitted.get(&index).copied()
     });
     ensure(exhausted, || "no party was used up, so nothing was contended".to_owned())
+}
+
+/// Promise 2 under contention: who asks for one party beside asks that another party refuses is not refused by theirs.
+pub(super) fn refused_asks_take_nothing_meanwhile(fixture: &Fixture) -> Checked {
+    if !fixture.capabilities.joint {
+        return Ok(());
+    }
+    let named = |name: &str| {
+        let rule = RollingWindow::new(1, Span::from_mins(1));
+        Policy::new(name, [Limit::new("rpm", "requests", rule)])
+    };
+    let (free, full) = (named("free")?, named("full")?);
+    let refusing = fixture.subject();
+    fixture.block_on(fixture.gate.acquire(&Ask::new(&full, refusing.as_str())))?;
+    for _ in 0..ROUNDS {
+        let wanted = fixture.subject();
+        let barrier = Arc::new(Barrier::new(fixture.capabilities.tasks));
+        let admitted = fixture.block_on(async {
+            let tasks: Vec<_> = (0..fixture.capabilities.tasks)
+                .map(|task| {
+                    let (gate, barrier) = (Arc::clone(&fixture.gate), Arc::clone(&barrier));
+                    let ask = Ask::new(&free, wanted.as_str());
+                    let is_alone = task == fixture.capabilities.tasks / 2;
+                    let ask = if is_alone { ask } else { ask.and(&full, refusing.as_str()) };
+                    let ask = ask.into_owned();
+                    tokio::spawn(async move {
+                        barrier.wait().await;
+                        Ok::<_, tollgate::Error>((is_alone, gate.acquire(&ask).await?))
+                    })
+                })
+                .collect();
+            let mut admitted = Vec::new();
+            for task in tasks {
+                let (is_alone, decision) = task.await??;
+                admitted.extend(decision.is_admitted().then_some(is_alone));
+            }
+            Checked::Ok(admitted)
+        })?;
+        ensure(admitted == [true], || {
+            format!("admitted {admitted:?} instead of the one that asks for one party")
+        })?;
+    }
+    Ok(())
 }
 
 /// An order of five parties that differs from ask to ask.

@@ -180,6 +180,7 @@ const CASES: &[(&str, Case)] = &[
     ("passes_joint_vectors", joint::passes_vectors),
     ("agrees_with_the_joint_model", joint::agrees_with_model),
     ("charges_all_or_none_at_once", joint::charges_all_or_none_at_once),
+    ("refused_asks_take_nothing_meanwhile", joint::refused_asks_take_nothing_meanwhile),
     ("charges_a_shared_joint_id_once", joint::charges_a_shared_id_once),
 ];
 

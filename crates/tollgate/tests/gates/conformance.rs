@@ -61,9 +61,15 @@ fn the_suite_catches_charges_that_are_taken_apart() {
         let (gate, clock) = memory();
         run_case(case, &joint(Arc::new(Unjoined::new(fault, gate)), clock))
     };
-    for case in ["charges_all_or_none_at_once", "agrees_with_the_joint_model"] {
+    let once = "charges_all_or_none_at_once";
+    let meanwhile = "refused_asks_take_nothing_meanwhile";
+    for case in [once, meanwhile, "agrees_with_the_joint_model"] {
         assert_eq!(run(JointFault::None, case), Ok(()), "the control must pass");
-        for fault in JointFault::ALL {
+    }
+    for (fault, case) in
+        [(JointFault::ChargesAllButTheLast, once), (JointFault::RefundsByHand, meanwhile)]
+    {
+        for case in [case, "agrees_with_the_joint_model"] {
             assert!(run(fault, case).is_err(), "{fault:?} was not caught by {case}");
         }
     }
