@@ -14,4 +14,4 @@ pub mod sim;
 mod suite;
 pub mod vectors;
 
-pub use suite::{Capabilities, Fixture, run_all, run_case, run_joint_vector, run_vector};
+pub use suite::{Capabilities, Fixture, run_all, run_case, run_vector};

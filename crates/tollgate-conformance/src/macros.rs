@@ -28,8 +28,9 @@ macro_rules! suite {
                 bad_asks_change_nothing charges_a_shared_id_once charges_a_shared_joint_id_once
                 charges_again_after_release charges_all_or_none_at_once charges_arrears
                 gives_back_once is_all_or_nothing keeps_subjects_apart keeps_use_when_numbers_change
-                loses_no_slot recognises_repeats refused_asks_take_nothing_meanwhile
-                refuses_what_never_fits refuses_without_charging waits_honestly
+                loses_no_slot passes_joint_vectors recognises_repeats
+                refused_asks_take_nothing_meanwhile refuses_what_never_fits refuses_without_charging
+                waits_honestly
             }
 
             mod vectors {
@@ -50,16 +51,6 @@ macro_rules! suite {
                     slots_several window_derived window_five_a_day window_grid_fast window_grid
                     window_no_room_twice window_nth_newest window_resolution window_rolls
                     window_settle
-                }
-            }
-
-            mod joint_vectors {
-                use super::*;
-
-                $crate::__tests! { $open, $crate::run_joint_vector,
-                    changed_numbers clock_back closed conflict debt duplicate every_refusal
-                    expired_id five_times_forty honest_wait never own_costs refused_by_last release
-                    repeat reset settle shadow_first shadow_inside slots slots_lost unknown_unit
                 }
             }
         }

@@ -21,7 +21,8 @@ const ASKS: usize = 8;
 /// How often one ask is raced by others.
 const ROUNDS: usize = 4;
 
-/// The gate answers every golden vector with several parties as written.
+/// The gate answers every golden vector with several parties as written. They are one test, because a server for each of
+/// them costs more than they do; an error names the vector.
 pub(super) fn passes_vectors(fixture: &Fixture) -> Checked {
     joint::load_all()?.iter().try_for_each(|vector| passes_vector(vector, fixture))
 }

@@ -215,15 +215,6 @@ pub fn run_vector(name: &str, fixture: &Fixture) -> Result<(), String> {
     agreement::passes_vector(&vector, fixture).map_err(|why| why.to_string())
 }
 
-/// Runs the golden vector with several parties `name`.
-///
-/// # Errors
-/// What went wrong.
-pub fn run_joint_vector(name: &str, fixture: &Fixture) -> Result<(), String> {
-    let vector = crate::joint::load(name)?;
-    joint::passes_vector(&vector, fixture).map_err(|why| why.to_string())
-}
-
 /// Fails with a text unless `holds`.
 pub(crate) fn ensure(holds: bool, why: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(why().into()) }
@@ -237,13 +228,11 @@ mod tests {
     #[test]
     fn the_macro_declares_every_case_and_every_vector() {
         let declared: Vec<&str> = include_str!("../macros.rs").split_whitespace().collect();
-        for (name, _) in CASES.iter().filter(|(name, _)| !name.ends_with("vectors")) {
+        for (name, _) in CASES.iter().filter(|(name, _)| *name != "passes_vectors") {
             assert!(declared.contains(name), "{name}");
         }
-        let joint = crate::joint::load_all().unwrap().into_iter().map(|vector| vector.name);
-        let single = vectors::load_all().unwrap().into_iter().map(|vector| vector.name);
-        for name in single.chain(joint) {
-            assert!(declared.contains(&name.replace('-', "_").as_str()), "{name}");
+        for vector in vectors::load_all().unwrap() {
+            assert!(declared.contains(&vector.name.replace('-', "_").as_str()), "{}", vector.name);
         }
     }
 }
