@@ -1,7 +1,6 @@
 //! Golden vectors with several parties: scenarios with every expected result, in `vectors/joint`.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +10,7 @@ use super::{
     JointAction, JointAsk, JointModel, JointPlayer, JointReply, JointSubject, Party, Refused,
 };
 use crate::script::Run;
-use crate::vectors::{ExpectedStanding, PolicyForm, Vector, kind_name};
+use crate::vectors::{self, ExpectedStanding, PolicyForm, Vector, kind_name};
 
 /// One scenario.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,14 +211,7 @@ impl JointVector {
 /// # Errors
 /// A file that cannot be read or is not a vector of that name.
 pub fn load(name: &str) -> Result<JointVector, String> {
-    let path = JointVector::folder().join(format!("{}.json", name.replace('_', "-")));
-    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let text = fs::read_to_string(&path).map_err(|error| wrong(&error))?;
-    let vector: JointVector = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
-    if path.file_stem().is_none_or(|stem| *stem != *vector.name) {
-        return Err(wrong(&format!("holds the vector {:?}", vector.name)));
-    }
-    Ok(vector)
+    vectors::read(&JointVector::folder(), name, |vector: &JointVector| &vector.name)
 }
 
 /// Reads every vector, ordered by name.
@@ -227,14 +219,7 @@ pub fn load(name: &str) -> Result<JointVector, String> {
 /// # Errors
 /// As [`load`].
 pub fn load_all() -> Result<Vec<JointVector>, String> {
-    let folder = JointVector::folder();
-    let files = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let names = files
-        .flatten()
-        .filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(".json")?.to_owned()));
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    names.iter().map(|name| load(name)).collect()
+    vectors::read_all(&JointVector::folder(), load)
 }
 
 /// Runs `vector` on a store, one step after the other, each at its own time.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// One scenario.
@@ -190,20 +191,36 @@ impl Vector {
 
 /// Reads the vector `name`, in which underscores may replace hyphens.
 pub fn load(name: &str) -> Result<Vector, String> {
-    let path = Vector::folder().join(format!("{}.json", name.replace('_', "-")));
-    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let text = fs::read_to_string(&path).map_err(|error| wrong(&error))?;
-    let vector: Vector = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
-    if path.file_stem().is_none_or(|stem| *stem != *vector.name) {
-        return Err(wrong(&format!("holds the vector {:?}", vector.name)));
-    }
-    Ok(vector)
+    read(&Vector::folder(), name, |vector: &Vector| &vector.name)
 }
 
 /// Reads every vector, ordered by name.
 pub fn load_all() -> Result<Vec<Vector>, String> {
-    let folder = Vector::folder();
-    let files = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    read_all(&Vector::folder(), load)
+}
+
+/// Reads the file of the vector `name` in `folder`. The name inside must be the same.
+pub(crate) fn read<T: DeserializeOwned>(
+    folder: &Path,
+    name: &str,
+    name_in: impl Fn(&T) -> &str,
+) -> Result<T, String> {
+    let path = folder.join(format!("{}.json", name.replace('_', "-")));
+    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let text = fs::read_to_string(&path).map_err(|error| wrong(&error))?;
+    let vector: T = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+    if path.file_stem().is_none_or(|stem| *stem != *name_in(&vector)) {
+        return Err(wrong(&format!("holds the vector {:?}", name_in(&vector))));
+    }
+    Ok(vector)
+}
+
+/// Reads every vector in `folder`, ordered by name.
+pub(crate) fn read_all<T>(
+    folder: &Path,
+    load: impl Fn(&str) -> Result<T, String>,
+) -> Result<Vec<T>, String> {
+    let files = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let names = files
         .flatten()
         .filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(".json")?.to_owned()));

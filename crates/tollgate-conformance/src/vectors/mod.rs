@@ -11,5 +11,6 @@ pub use format::{
     Expected, ExpectedStanding, LimitForm, Operation, PolicyForm, RuleForm, Step, Vector, load,
     load_all,
 };
+pub(crate) use format::{read, read_all};
 pub use run::{fill, run, run_model, run_with_bounded_refunds};
 pub(crate) use run::{gave_back_less, kind_name};
