@@ -269,7 +269,7 @@ impl<'a> Ask<'a> {
     }
 
     /// Queues the ask behind others. It is admitted only if there is room for all of them now; its wait is the time at which it
-    /// would go through after those in front, in their order.
+    /// would go through after those in front, in their order. Only an ask with one charge has others in front.
     #[must_use]
     pub fn behind(mut self, others: Vec<Amounts>) -> Self {
         self.rare().behind = others;
@@ -541,6 +541,9 @@ impl Rare<'_> {
         }
         if BEHIND_MAX < self.behind.len() {
             return Err(Error::invalid(format!("an ask has at most {BEHIND_MAX} others in front")));
+        }
+        if !self.behind.is_empty() && !self.more.is_empty() {
+            return Err(Error::invalid("an ask with several charges has no others in front"));
         }
         match self.id.as_deref() {
             Some(id) if id.is_empty() || ID_BYTES_MAX < id.len() => Err(Error::invalid(format!(

@@ -89,3 +89,16 @@ proptest! {
         prop_assert_eq!(promised, really);
     }
 }
+
+/// Others in front wait for one policy and subject, so an ask with several charges cannot say for which of them.
+#[test]
+fn an_ask_with_several_charges_has_no_others_in_front() {
+    let policy = |name| {
+        Policy::new(name, [Limit::new("rpm", "requests", TokenBucket::per_minute(9))]).unwrap()
+    };
+    let (user, team) = (policy("user"), policy("team"));
+    let single = Ask::new(&user, "u1").behind(vec![*Ask::new(&user, "u2").amounts()]);
+    assert!(single.check().is_ok());
+    let error = single.and(&team, "t7").check().unwrap_err();
+    assert!(error.to_string().contains("no others in front"), "{error}");
+}
