@@ -353,6 +353,23 @@ pub fn read<'a>(
     Ok(joined(permits, id, Some(text)))
 }
 
+/// Decodes the token of an admission as [`read`] does. `complete` adds to each charge what the response says of it: one of
+/// `charges`, or `first` if the ask had one charge.
+pub(crate) fn read_admission<'a, T>(
+    text: &str,
+    policies: impl IntoIterator<Item = &'a Policy>,
+    first: T,
+    charges: Vec<T>,
+    mut complete: impl FnMut(T, &mut Permit) -> Result<(), Error>,
+) -> Result<Permit, Error> {
+    let charges = if charges.is_empty() { vec![first] } else { charges };
+    let mut charges = charges.into_iter();
+    read(text, policies, |_, permit| match charges.next() {
+        Some(charge) => complete(charge, permit),
+        None => Err(crate::unexpected("an admission without the standing of a charge")),
+    })
+}
+
 #[cold]
 fn wrong_count(charges: usize) -> Error {
     invalid(format!("the permit is not that of an ask with {charges} charges"))

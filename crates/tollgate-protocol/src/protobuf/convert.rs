@@ -71,15 +71,9 @@ impl Admitted {
     ) -> Result<Permit, Error> {
         let first = (self.limits, self.shadow_denied);
         let charges = self.charges.into_iter().map(|charge| (charge.limits, charge.shadow_denied));
-        let mut charges: Vec<_> = charges.map(Some).collect();
-        if charges.is_empty() {
-            charges.push(Some(first));
-        }
-        permit_token::read(&self.permit, policies, |index, permit| {
-            let Some((limits, shadow_denied)) = charges.get_mut(index).and_then(Option::take)
-            else {
-                return Err(unexpected("an admission without the standing of a charge"));
-            };
+        let charges = charges.collect();
+        permit_token::read_admission(&self.permit, policies, first, charges, |charge, permit| {
+            let (limits, shadow_denied) = charge;
             permit.limits = standings(limits)?;
             permit.shadow_denied = shadow_denied.map(Denial::try_from).transpose()?.map(Box::new);
             Ok(())
