@@ -5,8 +5,8 @@
 //! this gate, and asks again. An ask that does not wait never overtakes one that does: unless there is room for all of
 //! them it is denied, and its wait includes those in front.
 //!
-//! An ask with several charges waits in the queue of the charge that refuses it, and moves when another one does, so
-//! nobody is held up by a waiter whose own limit binds. In the queue of a shared limit its tenant, the subject of the first
+//! An ask with several charges waits in the queue of the charge that refuses it, and moves when another one does, so a
+//! waiter whose own limit binds delays no other. In the queue of a shared limit its tenant, the subject of the first
 //! charge, takes turns with the others: the next is the tenant that was charged least per
 //! [weight](tollgate_core::PolicyBuilder::weight). No ask overtakes another one of its tenant.
 //!
@@ -270,6 +270,9 @@ impl<G: Gate> Queue<G> {
             let (policy, charged) = (part.policy(), part.charged().amounts);
             let key = QueueKey::new(policy.name(), part.subject());
             let before = share(policy, charged) / weight;
+            let estimate = Costs::new();
+            // The actual costs of the ask do not apply to a charge with costs of its own.
+            let actual = actual.map(|actual| if part.has_own_costs() { &estimate } else { actual });
             let after = actual.map_or(0, |actual| actual_share(policy, charged, actual) / weight);
             self.wake(|queues| match before.checked_sub(after) {
                 Some(less) => queues.given_back(&key, tenant, less),
@@ -407,15 +410,9 @@ fn queue_key(charge: &Charge<'_>) -> QueueKey {
 
 /// Returns the charge whose limit binds.
 fn binding_charge<'i, 'a>(ask: &'i Ask<'a>, denial: &Denial) -> &'i Charge<'a> {
-    let mut refused = denial.joint.iter().flat_map(|joint| &joint.refused);
-    let binding = refused.find(|refused| {
-        refused.policy == denial.policy
-            && refused.limit == denial.limit
-            && refused.wait == denial.bound()
-    });
-    let by_index = binding.and_then(|binding| ask.charges().nth(binding.charge));
-    let by_name = || ask.charges().find(|charge| charge.policy().name() == &*denial.policy);
-    by_index.or_else(by_name).or_else(|| ask.charges().next()).expect("an ask has a charge")
+    let index = denial.binding_charge().unwrap_or(0);
+    let mut charges = ask.charges();
+    charges.nth(index).or_else(|| ask.charges().next()).expect("an ask has a charge")
 }
 
 /// Calls the first waiters when dropped: something may have been given back even if the caller went away before the reply.

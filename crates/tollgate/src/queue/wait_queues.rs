@@ -387,7 +387,7 @@ mod tests {
         assert!(queues.is_first(&places[2]), "a has no credit of 15");
     }
 
-    /// The tenants that a queue remembers are bounded, whoever passes by.
+    /// A queue remembers a bounded number of tenants without waiters.
     #[test]
     fn idle_tenants_are_forgotten() {
         let (mut queues, places) = queues(&[("a", 1)]);

@@ -1,4 +1,4 @@
--- Whether the id still stands for the charge with the stamp `given`. A first charge in shadow mode has none.
+-- Whether the charge with the stamp `given`, which the id remembers, is still valid. A first charge in shadow mode has none.
   local is_valid = now < expires
   if is_valid and given > 0 then
     -- A reset since then makes it a new ask: its run of settled permits starts at 0.
