@@ -13,6 +13,7 @@ mod audit;
 mod forward_auth;
 mod policy;
 mod problem;
+mod queues;
 mod request;
 mod response;
 mod serde_as;
@@ -30,6 +31,7 @@ pub use problem::{
     KIND_TRAILER, KINDS_MAX, MISDIRECTED, PROBLEM_JSON, Problem, QUOTA_EXCEEDED, caller_text,
     kind_index, kind_name, kind_of, status_of,
 };
+pub use queues::{QueueState, QueuesResponse, TenantState};
 pub use request::{
     AcquireRequest, AskPolicies, BatchRequest, Charge, ChargeActual, ChargeRequest, CloseRequest,
     OverrideRequest, PermitRequest, SettleRequest, StandingQuery, ViolationRequest, named_costs,

@@ -1,10 +1,11 @@
-//! What callers read: counts, the audit and readiness.
+//! What callers read: counts, queues, the audit and readiness.
 
 use tollgate::internal::{LogLimit, timeout};
 use tollgate::{Error, ErrorKind, GateExt as _, Timestamp};
 
 use tollgate_protocol::json::{
-    AuditQuery, AuditResponse, KINDS_MAX, StatsResponse, TopQuery, TopResponse, kind_index,
+    AuditQuery, AuditResponse, KINDS_MAX, QueuesResponse, StatsResponse, TopQuery, TopResponse,
+    kind_index,
 };
 
 use super::App;
@@ -24,6 +25,11 @@ impl App {
             store: self.health.as_ref().map(|health| health()).unwrap_or_default(),
             audit: self.audit.stats(),
         }
+    }
+
+    /// Returns the asks that wait.
+    pub(crate) fn queues(&self) -> QueuesResponse {
+        (&self.gate.snapshot()).into()
     }
 
     pub(crate) async fn audit_records(&self, query: &AuditQuery) -> Result<AuditResponse, Error> {

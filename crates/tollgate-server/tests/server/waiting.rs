@@ -147,6 +147,37 @@ async fn an_ask_that_would_wait_too_long_is_refused_at_once() {
     assert_eq!((answer.status, answer.field("retry-after")), (429, Some("60")));
 }
 
+/// `GET /v1/queues` counts the waiting asks of each tenant, and needs a key for every subject.
+#[tokio::test]
+async fn the_tenants_of_a_queue_are_counted() {
+    let server = Server::start().await;
+    let nothing = json!({ "waiting": 0, "queue_count": 0, "queues": [] });
+    assert_eq!(server.get("/v1/queues").await.json(), nothing);
+    let permit = server.permit(ASK).await;
+    let mut waiting = Vec::new();
+    for tenant in ["a", "b", "a"] {
+        let charges = [("gemini", tenant), ("jobs", "p7")];
+        let charges =
+            charges.map(|(policy, subject)| json!({ "policy": policy, "subject": subject }));
+        let ask = json!({ "charges": charges, "wait_ms": 60_000 }).to_string();
+        waiting.push(server.start_send("POST", "/v1/acquire", &ask).await);
+        while server.get("/v1/queues").await.json()["waiting"] != waiting.len() {
+            tokio::task::yield_now().await;
+        }
+    }
+    let tenant =
+        |name: &str, waiting: u64| json!({ "tenant": name, "weight": 1, "waiting": waiting });
+    let queue = json!({
+        "policy": "jobs", "subject": "p7", "waiting": 3, "tenant_count": 2,
+        "tenants": [tenant("a", 2), tenant("b", 1)],
+    });
+    let expected = json!({ "waiting": 3, "queue_count": 1, "queues": [queue] });
+    assert_eq!(server.get("/v1/queues").await.json(), expected);
+    server.post("/v1/release", &json!({ "permit": permit }).to_string()).await;
+    assert_eq!(waiting.remove(0).answer().await.status, 200);
+    assert_eq!(server.get("/v1/queues").await.json()["waiting"], 2);
+}
+
 /// A shutdown answers every waiting ask with the decision at that time.
 #[tokio::test]
 async fn a_waiting_ask_is_answered_when_the_server_stops() {

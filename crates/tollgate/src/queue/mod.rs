@@ -17,8 +17,12 @@
 
 pub(crate) mod holding;
 mod share;
+mod snapshot;
 mod wait_queues;
 
+pub use snapshot::{
+    QueueSnapshot, QueuesSnapshot, SNAPSHOT_QUEUES_MAX, SNAPSHOT_TENANTS_MAX, TenantSnapshot,
+};
 pub use wait_queues::WAITERS_MAX;
 
 use std::future::{Future, poll_fn};
@@ -108,6 +112,11 @@ impl<G: Gate> Queue<G> {
     /// How many asks wait now.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Returns what waits now: the longest queues, and in each the tenants with the most waiters.
+    pub fn snapshot(&self) -> QueuesSnapshot {
+        if self.waiting() == 0 { QueuesSnapshot::default() } else { lock(&self.queues).snapshot() }
     }
 
     /// Waits until `ask` is admitted, at most until `deadline`; a denial then says how much longer it would have
@@ -338,7 +347,8 @@ impl<G: Gate> Queue<G> {
 
     fn join(&self, ask: &Ask<'_>, charge: &Charge<'_>) -> Result<Enqueued<'_, G>, Error> {
         let amounts = *charge.amounts();
-        let place = lock(&self.queues).join(queue_key(charge), ask.subject(), amounts)?;
+        let tenant = (ask.subject(), ask.policy().weight());
+        let place = lock(&self.queues).join(queue_key(charge), tenant, amounts)?;
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Ok(Enqueued { queue: self, place })
     }

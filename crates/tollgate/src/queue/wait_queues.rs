@@ -13,6 +13,9 @@ use std::task::Waker;
 
 use tollgate_core::{Amounts, Denial};
 
+use super::snapshot::{
+    QueueSnapshot, QueuesSnapshot, SNAPSHOT_QUEUES_MAX, SNAPSHOT_TENANTS_MAX, TenantSnapshot,
+};
 use crate::error::{Error, ErrorKind};
 
 /// The most asks of one tenant that wait in one queue.
@@ -22,7 +25,7 @@ pub const WAITERS_MAX: usize = tollgate_core::bounds::BEHIND_MAX;
 const IDLE_TENANTS_MAX: usize = 4_096;
 
 /// Identifies the queue of one policy and subject.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct QueueKey {
     policy: Box<str>,
     subject: Box<str>,
@@ -54,6 +57,8 @@ struct Waiter {
 #[derive(Debug, Default)]
 struct Tenant {
     virtual_time: u64,
+    /// The weight of its latest waiter.
+    weight: u64,
     waiters: VecDeque<Waiter>,
 }
 
@@ -112,6 +117,34 @@ impl WaitQueue {
         first.waker.take()
     }
 
+    fn waiting(&self) -> usize {
+        let tenants = self.turns.iter().filter_map(|(.., name)| self.tenants.get(name));
+        tenants.map(|tenant| tenant.waiters.len()).sum()
+    }
+
+    fn snapshot(&self, key: &QueueKey) -> QueueSnapshot {
+        let tenant = |(.., name): &Turn| {
+            let Tenant { weight, waiters, .. } = self.tenants.get(name)?;
+            Some(TenantSnapshot {
+                tenant: Arc::clone(name),
+                weight: *weight,
+                waiting: waiters.len(),
+            })
+        };
+        let mut tenants: Vec<_> = self.turns.iter().filter_map(tenant).collect();
+        tenants.sort_by(|one, other| {
+            other.waiting.cmp(&one.waiting).then_with(|| one.tenant.cmp(&other.tenant))
+        });
+        tenants.truncate(SNAPSHOT_TENANTS_MAX);
+        QueueSnapshot {
+            policy: key.policy.clone(),
+            subject: key.subject.clone(),
+            waiting: self.waiting(),
+            tenant_count: self.turns.len(),
+            tenants,
+        }
+    }
+
     /// Forgets tenants without waiters: at first those that would begin at the virtual time of the next anyway.
     fn forget_idle(&mut self) {
         if self.tenants.len() <= self.turns.len() + IDLE_TENANTS_MAX {
@@ -137,7 +170,7 @@ impl WaitQueues {
     pub(super) fn join(
         &mut self,
         key: QueueKey,
-        tenant: &str,
+        (tenant, weight): (&str, u64),
         amounts: Amounts,
     ) -> Result<Place, Error> {
         let queue = self.queues.entry(key.clone()).or_default();
@@ -158,6 +191,7 @@ impl WaitQueues {
             if tenant.waiters.is_empty() {
                 tenant.virtual_time = tenant.virtual_time.max(now);
             }
+            tenant.weight = weight;
             tenant.waiters.push_back(Waiter { ticket, amounts, called: false, waker: None });
         });
         if let Some(first) = queue.first().filter(|first| first.ticket == ticket) {
@@ -251,6 +285,24 @@ impl WaitQueues {
         })
     }
 
+    /// Returns what waits now.
+    pub(super) fn snapshot(&self) -> QueuesSnapshot {
+        let mut longest: Vec<_> =
+            self.queues.iter().map(|(key, queue)| (queue.waiting(), key, queue)).collect();
+        longest.sort_unstable_by(|(one, one_key, _), (other, other_key, _)| {
+            other.cmp(one).then_with(|| one_key.cmp(other_key))
+        });
+        QueuesSnapshot {
+            waiting: longest.iter().map(|(waiting, ..)| waiting).sum(),
+            queue_count: longest.len(),
+            queues: longest
+                .into_iter()
+                .take(SNAPSHOT_QUEUES_MAX)
+                .map(|(_, key, queue)| queue.snapshot(key))
+                .collect(),
+        }
+    }
+
     /// Returns the amounts of the asks that are served before `place`, first to last; of the whole queue without one.
     pub(super) fn in_front(&self, key: &QueueKey, place: Option<&Place>) -> Vec<Amounts> {
         let Some(queue) = self.queues.get(key) else { return Vec::new() };
@@ -278,7 +330,7 @@ mod tests {
         let mut places = Vec::new();
         for (tenant, count) in waiting {
             for _ in 0..*count {
-                places.push(queues.join(key(), tenant, Amounts::default()).unwrap());
+                places.push(queues.join(key(), (tenant, 1), Amounts::default()).unwrap());
             }
         }
         (queues, places)
@@ -358,7 +410,7 @@ mod tests {
         let (mut queues, mut places) = queues(&[("a", 50)]);
         serve(&mut queues, &mut places, &[("a", 5)], 20);
         for _ in 0..10 {
-            places.push(queues.join(key(), "b", Amounts::default()).unwrap());
+            places.push(queues.join(key(), ("b", 1), Amounts::default()).unwrap());
         }
         let served = serve(&mut queues, &mut places, &[("a", 5), ("b", 5)], 10);
         assert_eq!((count(&served, "a"), count(&served, "b")), (5, 5));
@@ -396,5 +448,36 @@ mod tests {
         }
         assert!(queues.queues[&key()].tenants.len() <= IDLE_TENANTS_MAX + 2);
         assert!(queues.is_first(&places[0]));
+    }
+
+    /// A snapshot lists the longest queues and the tenants with the most waiters, counts the others, and leaves out tenants
+    /// without waiters.
+    #[test]
+    fn a_snapshot_is_bounded() {
+        let mut queues = WaitQueues::default();
+        let mut join = |subject: &str, tenant: &str, count: usize| {
+            for _ in 0..count {
+                let key = QueueKey::new("account", subject);
+                queues.join(key, (tenant, 3), Amounts::default()).unwrap();
+            }
+        };
+        for number in 0..SNAPSHOT_TENANTS_MAX + 5 {
+            join("busy", &format!("t{number:03}"), 1 + number % 2);
+        }
+        for number in 0..SNAPSHOT_QUEUES_MAX + 5 {
+            join(&format!("quiet-{number:03}"), "a", 1);
+        }
+        let _woken = queues.charged(&QueueKey::new("account", "busy"), "idle", 1);
+        let snapshot = queues.snapshot();
+        let waiting = SNAPSHOT_TENANTS_MAX + 5 + (SNAPSHOT_TENANTS_MAX + 5) / 2;
+        assert_eq!(snapshot.waiting, waiting + SNAPSHOT_QUEUES_MAX + 5);
+        assert_eq!(snapshot.queue_count, SNAPSHOT_QUEUES_MAX + 6);
+        assert_eq!(snapshot.queues.len(), SNAPSHOT_QUEUES_MAX);
+        let busy = &snapshot.queues[0];
+        assert_eq!((&*busy.subject, busy.waiting), ("busy", waiting));
+        assert_eq!(busy.tenant_count, SNAPSHOT_TENANTS_MAX + 5);
+        assert_eq!(busy.tenants.len(), SNAPSHOT_TENANTS_MAX);
+        let first = &busy.tenants[0];
+        assert_eq!((&*first.tenant, first.weight, first.waiting), ("t001", 3, 2));
     }
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/stats`, `/metrics`, `/healthz` and `/readyz`: the state of the server.
+//! `GET /v1/stats`, `/v1/queues`, `/metrics`, `/healthz` and `/readyz`: the state of the server.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use axum::response::Response;
 use axum::routing::get;
 use serde::Serialize;
 use tollgate::ErrorKind;
-use tollgate_protocol::json::{Problem, StatsResponse, kind_name};
+use tollgate_protocol::json::{Problem, QueuesResponse, StatsResponse, kind_name};
 
 use super::super::service::unknown_path;
 use super::super::{authorize, reply};
@@ -28,6 +28,20 @@ pub(super) const STATS: Endpoint = Endpoint::new(
 
 async fn stats(State(app): State<Arc<App>>) -> Response {
     reply::ok(&app.stats())
+}
+
+pub(super) const QUEUES: Endpoint = Endpoint::new(
+    Method::Get,
+    "/v1/queues",
+    "queues",
+    "The asks that wait at this server: the longest queues, and the tenants in each.",
+    || get(queues),
+)
+.unbound_scope(Scope::Inspect)
+.returns::<QueuesResponse>();
+
+async fn queues(State(app): State<Arc<App>>) -> Response {
+    reply::ok(&app.queues())
 }
 
 pub(super) const METRICS: Endpoint = Endpoint::new(

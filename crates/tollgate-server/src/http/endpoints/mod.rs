@@ -35,6 +35,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     operations::RESET,
     policies::LIST,
     health::STATS,
+    health::QUEUES,
     audit::RECORDS,
     audit::TOP,
     operations::CHARGE,

@@ -155,6 +155,7 @@ async fn real_answers_are_as_described() {
         (200, "delete", standing),
         (200, "get", "/v1/policies"),
         (200, "get", "/v1/stats"),
+        (200, "get", "/v1/queues"),
         (200, "get", "/v1/audit"),
         (400, "get", "/v1/audit?limit=0"),
         (200, "get", "/v1/audit/top"),
