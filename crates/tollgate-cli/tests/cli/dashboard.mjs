@@ -9,12 +9,17 @@ const { chromium } = createRequire(`${modules}/`)("playwright-core");
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync"];
 
-async function ask(policy, subject, times) {
-  for (let turn = 0; turn < times; turn += 1) {
-    const body = JSON.stringify({ policy, subject });
-    await fetch(`${url}/v1/acquire`, { method: "POST", headers: { "content-type": "application/json" }, body });
-  }
+function acquire(request, signal) {
+  const headers = { "content-type": "application/json" };
+  return fetch(`${url}/v1/acquire`, { method: "POST", headers, body: JSON.stringify(request), signal });
 }
+
+async function ask(policy, subject, times) {
+  for (let turn = 0; turn < times; turn += 1) await acquire({ policy, subject });
+}
+
+/** An ask that is charged to its tenant and to an account that all share. */
+const shared = (policy, subject) => ({ charges: [{ policy, subject }, { policy: "account", subject: "all" }] });
 
 async function opened(browser, options, hash = "") {
   const context = await browser.newContext(options);
@@ -50,6 +55,43 @@ const scenarios = {
     await page.getByLabel("Subject").press("Enter");
     await page.locator("#standing h3", { hasText: "<b>nobody</b>" }).waitFor();
     assert.deepEqual(problems, []);
+  },
+
+  /** A refusal of several charges names the one that binds and the others, and a queue names its tenants; also on a phone. */
+  async several(browser) {
+    const { page, problems } = await opened(browser, {});
+    assert.equal(await page.locator("#waiting-section").isVisible(), false);
+    // A charge that refuses as well, which the policies of this scenario do not have.
+    await page.route("**/v1/audit?limit=*", async (route) => {
+      const response = await route.fetch();
+      const json = await response.json();
+      for (const record of json.records) {
+        record.charges = [{ policy: "user", subject: "<i>u2</i>" }, { policy: "account", subject: "all", refused: ["slots"] },
+          { policy: "day", subject: "d1", refused: ["calls"] }];
+      }
+      await route.fulfill({ response, json });
+    });
+    for (let turn = 0; turn < 2; turn += 1) assert.equal((await acquire(shared("user", "u1"))).status, 200);
+    assert.equal((await acquire(shared("user", "<i>u2</i>"))).status, 429);
+    const row = page.locator("#recent tbody tr");
+    await row.waitFor();
+    const cells = await row.locator("td").allInnerTexts();
+    assert.deepEqual(cells.slice(0, 3).map((text) => text.trim()), ["all\nwith user:<i>u2</i>, day:d1 (calls refused, too)", "account", "slots"]);
+    const leave = new AbortController();
+    const waits = [["user", "u1"], ["user", "u1"], ["vip", "v1"], ["user", "u1"]];
+    const asked = waits.map(([policy, subject]) => acquire({ ...shared(policy, subject), wait_ms: 60_000 }, leave.signal).catch(() => {}));
+    await page.locator("#waiting .count", { hasText: "4 waiting" }).waitFor();
+    const tenants = await page.locator("#waiting li").allInnerTexts();
+    assert.deepEqual(tenants.map((text) => text.replace(/\s+/g, " ").trim()), ["u1 3", "v1 weight 5 1"]);
+    const phone = await opened(browser, { viewport: { width: 360, height: 740 } });
+    await phone.page.locator("#waiting li").first().waitFor();
+    const [wide, room] = await phone.page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+    assert.ok(wide <= room, `${wide} on ${room}`);
+    leave.abort();
+    await Promise.all(asked);
+    await page.locator("#waiting-note", { hasText: "No ask waits." }).waitFor();
+    assert.equal(await page.locator("#waiting-section").isVisible(), true);
+    assert.deepEqual([...problems, ...phone.problems], []);
   },
 
   /** The keyboard reaches everything that can be used, in an order that makes sense, and a row of the list does what it says. */

@@ -57,6 +57,28 @@ fn the_dashboard_lists_overrides() {
     look_at_memory("overrides");
 }
 
+/// Tenants of two weights, and an account that all of them share.
+pub(crate) const SEVERAL: &str = r#"
+[[policy]]
+name = "user"
+limits = [{ name = "day", unit = "requests", rule = "rolling-window", limit = 100, window = "1h" }]
+
+[[policy]]
+name = "vip"
+weight = 5
+limits = [{ name = "day", unit = "requests", rule = "rolling-window", limit = 100, window = "1h" }]
+
+[[policy]]
+name = "account"
+limits = [{ name = "slots", unit = "requests", rule = "concurrency", limit = 2, ttl = "10m" }]
+"#;
+
+#[test]
+fn the_dashboard_shows_which_charge_refused_and_which_tenants_wait() {
+    let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{SEVERAL}"));
+    look(&Broker::start(&folder, ""), &["several"]);
+}
+
 #[test]
 fn the_dashboard_says_when_the_broker_is_away() {
     look_at_memory("lost");

@@ -93,6 +93,13 @@ const COLUMNS = [
   ["retry after", "number", (record) => (record.never ? "never" : record.retry_after_ms === undefined ? "–" : millis(record.retry_after_ms))],
 ];
 
+/** The other charges of an ask with several: those that refused it as well say by which limit. */
+function otherCharges(record) {
+  const isBinding = ({ policy, subject }) => policy === record.policy && subject === record.subject;
+  const name = ({ policy, subject, refused }) => `${policy}:${subject}${refused?.length ? ` (${refused.join(", ")} refused, too)` : ""}`;
+  return (record.charges ?? []).filter((charge) => !isBinding(charge)).map(name);
+}
+
 function recordRow(record) {
   const cells = COLUMNS.map(([name, kind, value], place) => {
     const cell = element(place ? "td" : "th", { className: kind }, value(record));
@@ -100,6 +107,8 @@ function recordRow(record) {
     if (name === "subject") {
       const notes = [record.outcome === "shadow_denied" && "only in shadow", record.outcome === "admitted" && "admitted", record.degraded && "degraded"];
       for (const note of notes.filter(Boolean)) cell.append(" ", element("span", { className: "tag" }, note));
+      const others = otherCharges(record);
+      if (others.length) cell.append(element("div", { className: "soft charges" }, `with ${others.join(", ")}`));
     }
     return cell;
   });

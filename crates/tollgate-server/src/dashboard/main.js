@@ -1,8 +1,9 @@
-// The loop: once a second it reads the counts, every other second the audit, and shows when the broker does not respond.
+// The loop: once a second it reads the counts, every other second the audit and the queues, and shows when the broker does not respond.
 
 import { lookUp, showAudit, showStanding } from "/dashboard/audit.js";
 import { byId, clock, micros, number, rate, read, Refused, useKey, write } from "/dashboard/page.js";
 import { forget, listPolicies, showCounts } from "/dashboard/policies.js";
+import { showWaiting } from "/dashboard/waiting.js";
 
 const POLL_MS = 1000;
 const POLICIES_EVERY = 15; // policies change seldom
@@ -65,7 +66,7 @@ async function tick() {
     if (turn % POLICIES_EVERY === 0 || lostAt) await listPolicies(signal);
     const stats = await read("/v1/stats", signal);
     showTiles(stats, showCounts(stats));
-    if (turn % 2 === 0) await showAudit(signal);
+    if (turn % 2 === 0) await Promise.all([showAudit(signal), showWaiting(signal)]);
     byId("standing").ariaLive = "off"; // a lookup is read out once, not every second
     await showStanding(signal);
     found();

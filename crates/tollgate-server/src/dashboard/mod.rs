@@ -1,4 +1,4 @@
-//! The dashboard: policies, decisions, limited subjects and standings in a browser.
+//! The dashboard: policies, decisions, limited subjects, queues and standings in a browser.
 //!
 //! Its files are compiled into the binary, and its content security policy forbids loading anything else. It uses the HTTP API
 //! like any other client.
@@ -21,13 +21,14 @@ const CSS_TYPE: &str = "text/css; charset=utf-8";
 const JS_TYPE: &str = "text/javascript; charset=utf-8";
 
 /// All files that the page loads.
-const FILES: [(&str, &str, &str); 6] = [
+const FILES: [(&str, &str, &str); 7] = [
     ("style.css", CSS_TYPE, include_str!("style.css")),
     ("main.js", JS_TYPE, include_str!("main.js")),
     ("audit.js", JS_TYPE, include_str!("audit.js")),
     ("chart.js", JS_TYPE, include_str!("chart.js")),
     ("page.js", JS_TYPE, include_str!("page.js")),
     ("policies.js", JS_TYPE, include_str!("policies.js")),
+    ("waiting.js", JS_TYPE, include_str!("waiting.js")),
 ];
 
 /// Only this server's files, no frames, no forms.
