@@ -16,7 +16,7 @@ pub(super) struct List {
 /// The title of the list whose rows are subjects.
 pub(super) const MOST_LIMITED: &str = "MOST LIMITED";
 
-/// Returns every list, in order. Empty lists of incidents are left out.
+/// Returns every list, in order. Empty lists of waiting asks and incidents are left out.
 pub(super) fn all(now: &Snapshot, before: Option<&Snapshot>) -> Vec<List> {
     let list = |title: &str, lines| List { title: title.to_owned(), lines };
     let mut lists = vec![
@@ -32,6 +32,9 @@ pub(super) fn all(now: &Snapshot, before: Option<&Snapshot>) -> Vec<List> {
         lines: self::standing(standing),
     }));
     lists.push(list(MOST_LIMITED, limited(now)));
+    if !now.queues.queues.is_empty() {
+        lists.push(list("WAITING", waiting(now)));
+    }
     lists.push(list("RECENT", audit::rows(&now.recent.records)));
     if !now.incidents.records.is_empty() {
         lists.push(list("INCIDENTS", audit::rows(&now.incidents.records)));
@@ -85,6 +88,22 @@ fn limited(now: &Snapshot) -> Vec<String> {
         format!("{:<40} {:<24} {:>10}{sure}", escape_controls(&one.subject), one.policy, one.count)
     });
     std::iter::once(head).chain(lines).collect()
+}
+
+/// Formats how many asks of each tenant wait, and for what.
+fn waiting(now: &Snapshot) -> Vec<String> {
+    let row = |tenant: &str, weight: &str, waiting: &str, policy: &str, subject: &str| {
+        format!("{tenant:<40} {weight:>10} {waiting:>10}   {policy:<24} {subject}")
+    };
+    let mut lines = vec![row("tenant", "weight", "waiting", "for policy", "subject")];
+    for queue in &now.queues.queues {
+        let subject = escape_controls(&queue.subject);
+        lines.extend(queue.tenants.iter().map(|one| {
+            let (weight, waiting) = (one.weight.to_string(), one.waiting.to_string());
+            row(&escape_controls(&one.tenant), &weight, &waiting, &queue.policy, &subject)
+        }));
+    }
+    lines
 }
 
 /// Formats the limits in force, and the overrides.

@@ -9,7 +9,8 @@ mod terminal;
 
 use serde::Serialize;
 use tollgate_protocol::json::{
-    AuditResponse, PoliciesResponse, StandingQuery, StandingResponse, StatsResponse, TopResponse,
+    AuditResponse, PoliciesResponse, QueuesResponse, StandingQuery, StandingResponse,
+    StatsResponse, TopResponse,
 };
 
 use crate::remote::Remote;
@@ -28,6 +29,7 @@ pub(crate) struct Snapshot {
     top: TopResponse,
     recent: AuditResponse,
     incidents: AuditResponse,
+    queues: QueuesResponse,
     policies: PoliciesResponse,
     standing: Option<StandingResponse>,
 }
@@ -41,6 +43,8 @@ impl Snapshot {
             top: broker.get("/v1/audit/top", page).await?,
             recent: broker.get("/v1/audit", page).await?,
             incidents: broker.get("/v1/audit", &violated).await?,
+            // Brokers of older versions do not serve it.
+            queues: broker.get("/v1/queues", &[]).await.unwrap_or_default(),
             policies: broker.get("/v1/policies", &[]).await?,
             // The policy may be gone; the other lists are shown all the same.
             standing: match subject {

@@ -15,6 +15,9 @@ pub(super) struct Size {
     pub(super) lines: usize,
 }
 
+/// Below this many lines per list, lists are not separated by blank lines.
+const LIST_LINES_MIN: usize = 3;
+
 /// The list that the arrows scroll, and how far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Focus {
@@ -56,12 +59,17 @@ pub(super) fn draw(
     let lists = lists::all(now, before);
     let needs: Vec<usize> = lists.iter().map(|list| list.lines.len()).collect();
     // Each list also has a blank line and a title, and the last line lists the keys.
-    let room = size.lines.saturating_sub(lines.len() + 1 + 2 * lists.len());
+    let room_with =
+        |blank: usize| size.lines.saturating_sub(lines.len() + 1 + (1 + blank) * lists.len());
+    let has_blanks = LIST_LINES_MIN * lists.len() <= room_with(1);
+    let room = room_with(usize::from(has_blanks));
     let (count, rooms) = (lists.len(), share_lines(&needs, room));
     for (place, (List { title, lines: all }, room)) in lists.into_iter().zip(rooms).enumerate() {
         let focus = focus.filter(|focus| focus.list % count == place);
         let mark = if focus.is_some() { " ◂" } else { "" };
-        lines.push(String::new());
+        if has_blanks {
+            lines.push(String::new());
+        }
         lines.push(format!("{title}{mark}"));
         let (head, rows) = all.split_at(room.min(1).min(all.len()));
         lines.extend_from_slice(head);
@@ -148,8 +156,8 @@ mod tests {
     use tollgate::Timestamp;
     use tollgate::{Limit, Policy, TokenBucket};
     use tollgate_protocol::json::{
-        AuditResponse, LimitedSubject, PoliciesResponse, PolicyCounts, StandingResponse,
-        StoreHealth, TopResponse,
+        AuditResponse, LimitedSubject, PoliciesResponse, PolicyCounts, QueueState, QueuesResponse,
+        StandingResponse, StoreHealth, TenantState, TopResponse,
     };
 
     const TALL: Size = Size { columns: 200, lines: 200 };
@@ -182,6 +190,7 @@ mod tests {
             top: TopResponse { since: at, subjects: subjects.collect() },
             recent: AuditResponse { records: Vec::new(), next: None, partial: false },
             incidents: AuditResponse { records: Vec::new(), next: None, partial: false },
+            queues: QueuesResponse::default(),
             policies: PoliciesResponse::from_iter(&[policy()]),
             standing: None,
         }
@@ -256,6 +265,33 @@ mod tests {
         );
         assert!(text.contains("alice (file)"), "{text}");
         assert!(text.contains("STANDING of s\\u{7} under api"), "{text}");
-        assert!(!text.contains("INCIDENTS"), "{text}");
+        assert!(!text.contains("INCIDENTS") && !text.contains("WAITING"), "{text}");
+    }
+
+    /// The tenants of a queue are listed, and the screen still fits.
+    #[test]
+    fn waiting_tenants_are_shown() {
+        let mut now = snapshot(1, 1);
+        let tenant = |number: usize| TenantState {
+            tenant: format!("tenant-{number}"),
+            weight: 3,
+            waiting: 20 - number,
+        };
+        now.queues.queues = vec![QueueState {
+            policy: "account".to_owned(),
+            subject: "all".to_owned(),
+            waiting: 210,
+            tenant_count: 20,
+            tenants: (0..20).map(tenant).collect(),
+        }];
+        let text = draw(&now, None, None, TALL);
+        let line = text.lines().find(|line| line.starts_with("tenant-1 ")).unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words, ["tenant-1", "3", "19", "account", "all"]);
+        let once = draw(&now, None, None, Size { columns: 80, lines: 24 });
+        assert!(once.lines().count() < 24, "{once}");
+        for title in ["POLICIES", "LIMITS", "MOST LIMITED", "WAITING", "RECENT"] {
+            assert!(once.contains(title), "{title}: {once}");
+        }
     }
 }

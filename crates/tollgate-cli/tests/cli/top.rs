@@ -1,4 +1,4 @@
-//! `tollgate top` on a terminal that is killed under it.
+//! `tollgate top`: what it says of several charges, and a terminal that is killed under it.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, OutputModes, tcgetattr};
 
+use crate::dashboard::SEVERAL;
 use crate::folder::Folder;
 use crate::running::Broker;
 
@@ -49,4 +50,36 @@ fn top_puts_the_terminal_back_when_it_is_killed() {
         assert_eq!(after.output_modes, before.output_modes, "{signal}");
         assert!(after.output_modes.contains(OutputModes::OPOST), "{signal}");
     }
+}
+
+/// A refusal is listed under the charge that refused, waiting asks under their tenant, and everything fits one screen.
+#[test]
+fn top_names_the_charge_that_refused_and_the_tenants_that_wait() {
+    let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{SEVERAL}"));
+    let broker = Broker::start(&folder, "");
+    let server = format!("--server {}", broker.url);
+    let asks = [0, 1, 2].map(|_| folder.run(&format!("acquire user:u1 account:all {server}")).code);
+    assert_eq!(asks, [0, 0, 1]);
+    let mut waiting = folder
+        .command(&format!("acquire vip:v1 account:all --wait 5m {server}"))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    let out = loop {
+        let ran = folder.run(&format!("top --once {server}"));
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        if ran.out.contains("WAITING") {
+            break ran.out;
+        }
+    };
+    waiting.kill().expect("it runs");
+    waiting.wait().expect("it ends");
+    assert!(out.lines().count() < 24, "{out}");
+    let words = |start: &str| {
+        let line = out.lines().find(|line| line.starts_with(start)).expect("a line");
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(words("v1 "), ["v1", "5", "1", "account", "all"]);
+    assert_eq!(words("20")[1..4], ["all", "account", "slots"]);
+    assert_eq!(words("all ")[..3], ["all", "account", "1"]);
 }
