@@ -74,6 +74,7 @@ pub(super) const PLAN: &str = "\
 Examples:
   tollgate plan --policy api --instances 50 --rate 2000
   tollgate plan --policy api --instances 8 --rate 400 --store dynamodb --burstiness 10 --svg plan.svg
+  tollgate plan --policy user --parent team=20 --parent account --rate 200 --cost tokens=400
   tollgate plan --policy api --instances 4 --rate 200 --measure --config tollgate.toml";
 
 pub(super) const KEYS_NEW: &str = "\

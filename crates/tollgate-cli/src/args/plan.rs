@@ -40,6 +40,10 @@ pub(crate) struct PlanFlags {
     /// The policy to plan for, from the configuration
     #[arg(long, value_name = "NAME")]
     pub(crate) policy: String,
+    /// A shared parent that every ask is charged to as well, and its number of subjects (1 if omitted), as in team=20.
+    /// Repeat it for several
+    #[arg(long = "parent", value_name = "POLICY[=N]")]
+    pub(crate) parents: Vec<String>,
     /// How many instances ask
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub(crate) instances: u64,

@@ -36,7 +36,8 @@ pub(super) fn recommend(workload: &Workload, rows: &[Row]) -> Advice {
     let exact = |row: &&Row| row.over_max == 0;
     let useful = |row: &&Row| USE_MIN_PERCENT <= row.figures.of_ideal_percent;
     let ops = |row: &Row| row.figures.store_ops_per_second;
-    let per_key = atomic.figures.store_writes_per_second / workload.subjects as f64;
+    let fewest = workload.charges().map(|(_, subjects)| subjects).min().unwrap_or(1);
+    let per_key = atomic.figures.store_writes_per_second / fewest as f64;
     let is_hot = workload.store == PlanStore::Dynamodb && DYNAMODB_KEY_WRITES_MAX < per_key;
     let cheapest = rows
         .iter()
@@ -53,6 +54,13 @@ pub(super) fn recommend(workload: &Workload, rows: &[Row]) -> Advice {
             ops(atomic)
         );
         return Advice { strategy: row.name.clone(), reason };
+    }
+    if is_hot && workload.has_parents() {
+        let reason = format!(
+            "no strategy here admits enough with fewer writes; but one subject of a parent gets {per_key:.0} writes per second, and \
+             DynamoDB takes {DYNAMODB_KEY_WRITES_MAX:.0} per key: spread the parent over more subjects, or use redis or postgres"
+        );
+        return Advice { strategy: atomic.name.clone(), reason };
     }
     if is_hot {
         let tuned = rows.iter().skip(1).min_by(|one, other| {

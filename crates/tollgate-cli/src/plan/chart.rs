@@ -72,7 +72,7 @@ pub(super) fn svg(report: &Report) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"720\" height=\"{height}\" font-family=\"sans-serif\" \
          font-size=\"13\" role=\"img\">\n<title>Strategies for policy {0}</title>\n<rect width=\"100%\" height=\"100%\" \
          fill=\"#fff\"/>\n<text x=\"16\" y=\"24\" font-weight=\"bold\">policy {0}: {1} instances, {2} asks/s, {3}</text>\n",
-        report.workload.policy.name(),
+        report.workload.policy_names(),
         report.workload.instances,
         report.workload.rate,
         report.workload.store.name()

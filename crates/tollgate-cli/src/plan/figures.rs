@@ -32,12 +32,27 @@ pub(super) struct Figures {
     pub(super) worst_window_percent: f64,
     pub(super) refused_with_room: u64,
     pub(super) refused_with_room_percent: f64,
+    /// Denied asks, by the charge that binds.
+    pub(super) refused_by: Vec<RefusedBy>,
     pub(super) failed: u64,
     pub(super) p50_us: u64,
     pub(super) p99_us: u64,
     pub(super) store_ops_per_second: f64,
     pub(super) store_writes_per_second: f64,
     pub(super) store_reads_per_second: f64,
+    /// Entries that those operations are about: an ask with several charges is one operation on several.
+    pub(super) store_entries_per_second: f64,
+    pub(super) dynamodb_write_units_per_second: f64,
+    pub(super) dynamodb_read_units_per_second: f64,
+}
+
+/// Denied asks whose binding limit is one of `policy`.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct RefusedBy {
+    pub(super) policy: String,
+    pub(super) asks: u64,
+    /// Of all asks.
+    pub(super) percent: f64,
 }
 
 /// Returns `policy` with the provider's limits, without headroom and margins.
@@ -49,33 +64,45 @@ fn without_reserves(policy: &Policy) -> Result<Policy, Error> {
 
 /// Computes the figures of `run`.
 pub(super) fn measure(workload: &Workload, run: &Run) -> Result<Figures, Error> {
-    let policy = without_reserves(&workload.policy)?;
     let mut events = run.events.clone();
     events.sort_by_key(|event| (event.at, event.subject, event.asked_at));
     let asks = events.len() as u64;
     let count = |outcome| events.iter().filter(|event| event.outcome == outcome).count() as u64;
     let admitted = count(Outcome::Admitted);
-    let ideal = ideal(workload, &policy, &events)?;
-    let judged = judge(workload, &policy, &events)?;
+    let ideal = ideal(workload, &events)?;
+    let judged = judge(workload, &events)?;
     let mut took: Vec<u64> = events.iter().map(|event| event.took).collect();
     took.sort_unstable();
     let seconds = ratio(run.lasted.as_micros(), 1_000_000);
+    let refused_by = workload.charges().enumerate().map(|(index, (policy, _))| {
+        let refused = count(Outcome::Denied(index));
+        RefusedBy {
+            policy: policy.name().to_owned(),
+            asks: refused,
+            percent: percent(refused, asks),
+        }
+    });
+    let per_second = |number: u64| number as f64 / seconds;
     Ok(Figures {
         asks,
         admitted,
-        admitted_per_second: admitted as f64 / seconds,
+        admitted_per_second: per_second(admitted),
         of_ideal_percent: percent(admitted, ideal),
         over_issued: judged.over,
         over_issued_percent: percent(judged.over, admitted),
         worst_window_percent: judged.worst_percent,
         refused_with_room: judged.refused_with_room,
         refused_with_room_percent: percent(judged.refused_with_room, asks),
+        refused_by: refused_by.collect(),
         failed: count(Outcome::Failed),
         p50_us: quantile(&took, 50),
         p99_us: quantile(&took, 99),
-        store_ops_per_second: (run.writes + run.reads) as f64 / seconds,
-        store_writes_per_second: run.writes as f64 / seconds,
-        store_reads_per_second: run.reads as f64 / seconds,
+        store_ops_per_second: per_second(run.writes + run.reads),
+        store_writes_per_second: per_second(run.writes),
+        store_reads_per_second: per_second(run.reads),
+        store_entries_per_second: per_second(run.entries),
+        dynamodb_write_units_per_second: per_second(run.write_units),
+        dynamodb_read_units_per_second: per_second(run.read_units),
     })
 }
 
@@ -95,23 +122,30 @@ pub(super) fn quantile(sorted: &[u64], percent: usize) -> u64 {
 
 /// The exact limiter, on a manual clock.
 struct Exact {
-    /// The cost of an ask, the limit and the length of every rolling window.
-    windows: Vec<(u64, u64, u64)>,
-    /// The times of admissions of each subject in each window, oldest first.
-    admitted: HashMap<u64, Vec<VecDeque<u64>>>,
-    /// The other limits, and the costs of an ask under them.
-    rest: Option<(Policy, Costs)>,
+    charges: Vec<ExactCharge>,
+    /// The costs of an ask in the units of the limits that are not rolling windows.
+    rest_costs: Costs,
     clock: ManualClock,
     start: Timestamp,
     memory: Memory,
 }
 
-impl Exact {
-    fn new(workload: &Workload, policy: &Policy) -> Result<Self, Error> {
-        let clock = ManualClock::new();
-        let keys = usize::try_from(workload.subjects).unwrap_or(usize::MAX).saturating_mul(2);
-        let memory = Memory::with(Arc::new(clock.clone()), keys.max(1_024));
-        let costs = Ask::new(policy, "any").with_costs(&workload.costs).costs();
+/// One charge of every ask, at the provider.
+struct ExactCharge {
+    subjects: u64,
+    policy: Policy,
+    costs: Costs,
+    /// The cost of an ask, the limit and the length of every rolling window.
+    windows: Vec<(u64, u64, u64)>,
+    /// The times of admissions of each subject in each window, oldest first.
+    admitted: HashMap<u64, Vec<VecDeque<u64>>>,
+    /// The other limits.
+    rest: Option<Policy>,
+}
+
+impl ExactCharge {
+    fn new(policy: &Policy, subjects: u64, costs: Costs) -> Result<Self, Error> {
+        let policy = without_reserves(policy)?;
         let (mut windows, mut rest) = (Vec::new(), Vec::new());
         for limit in policy.limits() {
             match limit.rule() {
@@ -123,19 +157,22 @@ impl Exact {
             }
         }
         let rest = if rest.is_empty() { None } else { Some(Policy::new(policy.name(), rest)?) };
-        let rest = rest.map(|rest| {
-            let known = rest.units().map(|unit| (unit.to_owned(), costs.get(unit).unwrap_or(0)));
-            let costs = known.collect();
-            (rest, costs)
-        });
-        let start = tollgate::Clock::now(&clock);
-        Ok(Self { windows, admitted: HashMap::new(), rest, clock, start, memory })
+        Ok(Self { subjects, policy, costs, windows, admitted: HashMap::new(), rest })
     }
 
-    /// Expires the windows of `subject` at `at`, and returns whether all of them have room.
-    fn windows_have_room(&mut self, at: u64, subject: u64) -> bool {
-        let count = self.windows.len();
-        let logs = self.admitted.entry(subject).or_insert_with(|| vec![VecDeque::new(); count]);
+    /// Returns the number of the subject that the ask of subject `number` is charged to.
+    const fn owner(&self, number: u64) -> u64 {
+        number % self.subjects
+    }
+
+    fn name(&self, number: u64) -> String {
+        format!("s{}", self.owner(number))
+    }
+
+    /// Expires the windows of a subject at `at`, and returns whether all of them have room.
+    fn windows_have_room(&mut self, at: u64, number: u64) -> bool {
+        let (owner, count) = (self.owner(number), self.windows.len());
+        let logs = self.admitted.entry(owner).or_insert_with(|| vec![VecDeque::new(); count]);
         self.windows.iter().zip(logs).all(|((cost, limit, window), log)| {
             while log.front().is_some_and(|first| first + window <= at) {
                 log.pop_front();
@@ -144,44 +181,98 @@ impl Exact {
         })
     }
 
-    fn admits(&mut self, at: u64, subject: u64) -> Result<bool, Error> {
-        self.clock.set(self.start + Span::from_micros(at));
-        if !self.windows_have_room(at, subject) {
-            return Ok(false);
-        }
-        if let Some((policy, costs)) = &self.rest {
-            let name = format!("s{subject}");
-            let ask = Ask::new(policy, name.as_str()).with_costs(costs);
-            if !matches!(self.memory.try_acquire(&ask)?, Verdict::Admitted(_)) {
-                return Ok(false);
-            }
-        }
-        self.admitted.entry(subject).or_default().iter_mut().for_each(|log| log.push_back(at));
-        Ok(true)
-    }
-
-    fn has_room(&mut self, at: u64, subject: u64) -> Result<bool, Error> {
-        self.clock.set(self.start + Span::from_micros(at));
-        if !self.windows_have_room(at, subject) {
-            return Ok(false);
-        }
-        let Some((policy, costs)) = &self.rest else { return Ok(true) };
-        let standings = self.memory.try_standing(policy, &format!("s{subject}"))?;
+    /// Returns whether the other limits have room.
+    fn rest_has_room(&self, memory: &Memory, number: u64) -> Result<bool, Error> {
+        let Some(policy) = &self.rest else { return Ok(true) };
+        let standings = memory.try_standing(policy, &self.name(number))?;
         Ok(standings
             .iter()
-            .all(|standing| costs.get(&standing.unit).unwrap_or(0) <= standing.remaining))
+            .all(|standing| self.costs.get(&standing.unit).unwrap_or(0) <= standing.remaining))
+    }
+}
+
+impl Exact {
+    fn new(workload: &Workload) -> Result<Self, Error> {
+        let clock = ManualClock::new();
+        let subjects: u64 = workload.charges().map(|(_, subjects)| subjects).sum();
+        let keys = usize::try_from(subjects).unwrap_or(usize::MAX).saturating_mul(2);
+        let memory = Memory::with(Arc::new(clock.clone()), keys.max(1_024));
+        let parents: Vec<Policy> =
+            workload.parents.iter().map(|parent| parent.policy.clone()).collect();
+        let ask = workload.ask(&workload.policy, &parents, "", 0);
+        let charged = workload.charges().zip(ask.charges());
+        let charges = charged.map(|((policy, subjects), charge)| {
+            ExactCharge::new(policy, subjects, charge.policy().costs(charge.amounts()))
+        });
+        let charges = charges.collect::<Result<Vec<_>, _>>()?;
+        let costs_of_rest = |charge: &ExactCharge| {
+            let units: Vec<&str> = charge.rest.iter().flat_map(Policy::units).collect();
+            let cost = |unit: &str| (unit.to_owned(), charge.costs.get(unit).unwrap_or(0));
+            units.into_iter().map(cost).collect::<Vec<_>>()
+        };
+        let rest_costs = charges.iter().flat_map(costs_of_rest).collect();
+        let start = tollgate::Clock::now(&clock);
+        Ok(Self { charges, rest_costs, clock, start, memory })
+    }
+
+    /// Charges the ask of subject `number` at `at` if it fits; otherwise returns the charges without room.
+    fn admit(&mut self, at: u64, number: u64) -> Result<Vec<usize>, Error> {
+        self.clock.set(self.start + Span::from_micros(at));
+        let mut have_room = true;
+        for charge in &mut self.charges {
+            have_room &= charge.windows_have_room(at, number);
+        }
+        if !have_room || !self.rest_admits(number)? {
+            return self.refused(at, number);
+        }
+        for charge in &mut self.charges {
+            let owner = charge.owner(number);
+            let logs = charge.admitted.entry(owner).or_default();
+            logs.iter_mut().for_each(|log| log.push_back(at));
+        }
+        Ok(Vec::new())
+    }
+
+    /// Charges the limits that are not rolling windows, if all of them have room.
+    fn rest_admits(&self, number: u64) -> Result<bool, Error> {
+        let rest = |charge: &'_ ExactCharge| charge.name(number);
+        let mut charges = self.charges.iter().filter(|charge| charge.rest.is_some());
+        let Some((first, policy)) = charges.next().and_then(|one| Some((one, one.rest.as_ref()?)))
+        else {
+            return Ok(true);
+        };
+        let ask = charges.fold(Ask::new(policy, rest(first)), |ask, charge| match &charge.rest {
+            Some(policy) => ask.and(policy, rest(charge)),
+            None => ask,
+        });
+        let verdict = self.memory.try_acquire(&ask.with_costs(&self.rest_costs))?;
+        Ok(matches!(verdict, Verdict::Admitted(_)))
+    }
+
+    /// Returns the indexes of the charges without room for the ask of subject `number` at `at`.
+    fn refused(&mut self, at: u64, number: u64) -> Result<Vec<usize>, Error> {
+        self.clock.set(self.start + Span::from_micros(at));
+        let mut refused = Vec::new();
+        for (index, charge) in self.charges.iter_mut().enumerate() {
+            if !charge.windows_have_room(at, number)
+                || !charge.rest_has_room(&self.memory, number)?
+            {
+                refused.push(index);
+            }
+        }
+        Ok(refused)
     }
 }
 
 /// Counts the arrivals that the exact limiter would have admitted.
-fn ideal(workload: &Workload, policy: &Policy, events: &[Event]) -> Result<u64, Error> {
-    let mut exact = Exact::new(workload, policy)?;
+fn ideal(workload: &Workload, events: &[Event]) -> Result<u64, Error> {
+    let mut exact = Exact::new(workload)?;
     let mut arrivals: Vec<(u64, u64)> =
         events.iter().map(|event| (event.asked_at, event.subject)).collect();
     arrivals.sort_unstable();
     let mut admitted = 0;
     for (at, subject) in arrivals {
-        admitted += u64::from(exact.admits(at, subject)?);
+        admitted += u64::from(exact.admit(at, subject)?.is_empty());
     }
     Ok(admitted)
 }
@@ -192,36 +283,39 @@ struct Judged {
     worst_percent: f64,
 }
 
-fn judge(workload: &Workload, policy: &Policy, events: &[Event]) -> Result<Judged, Error> {
-    let mut exact = Exact::new(workload, policy)?;
-    let mut over: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    let mut refused_with_room = 0;
+/// The times at which each subject of a charge was over its limits.
+type Over = BTreeMap<u64, Vec<u64>>;
+
+fn judge(workload: &Workload, events: &[Event]) -> Result<Judged, Error> {
+    let mut exact = Exact::new(workload)?;
+    let mut over = vec![Over::new(); exact.charges.len()];
+    let (mut asks_over, mut refused_with_room) = (0, 0);
     for event in events {
         match event.outcome {
-            Outcome::Admitted if !exact.admits(event.at, event.subject)? => {
-                over.entry(event.subject).or_default().push(event.at);
+            Outcome::Admitted => {
+                let refused = exact.admit(event.at, event.subject)?;
+                asks_over += u64::from(!refused.is_empty());
+                for index in refused {
+                    let owner = exact.charges[index].owner(event.subject);
+                    over[index].entry(owner).or_default().push(event.at);
+                }
             }
-            Outcome::Denied if exact.has_room(event.at, event.subject)? => refused_with_room += 1,
-            _ => {}
+            Outcome::Denied(_) => {
+                let has_room = exact.refused(event.at, event.subject)?.is_empty();
+                refused_with_room += u64::from(has_room);
+            }
+            Outcome::Failed => {}
         }
     }
-    let worst = policy.limits().map(|limit| worst(workload, policy, limit, &over));
-    Ok(Judged {
-        over: over.values().map(|times| times.len() as u64).sum(),
-        refused_with_room,
-        worst_percent: worst.fold(0.0, f64::max),
-    })
+    let worst = exact.charges.iter().zip(&over).flat_map(|(charge, over)| {
+        charge.policy.limits().map(|limit| worst(&charge.costs, limit, over))
+    });
+    Ok(Judged { over: asks_over, refused_with_room, worst_percent: worst.fold(0.0, f64::max) })
 }
 
 /// Returns the largest excess of a subject over `limit` in one window, in percent of the limit.
-fn worst(
-    workload: &Workload,
-    policy: &Policy,
-    limit: &Limit,
-    over: &BTreeMap<u64, Vec<u64>>,
-) -> f64 {
+fn worst(costs: &Costs, limit: &Limit, over: &Over) -> f64 {
     let window = window(limit.rule());
-    let costs = Ask::new(policy, "any").with_costs(&workload.costs).costs();
     let mut most = 0;
     for times in over.values() {
         let mut first = 0;

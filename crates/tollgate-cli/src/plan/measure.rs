@@ -37,6 +37,8 @@ const START: Span = Span::from_millis(1_500);
 const ADMITTED_TOLERANCE: f64 = 10.0;
 /// How far over-issue may be apart, in percentage points.
 const OVER_TOLERANCE: f64 = 3.0;
+/// How far refusals by one charge may be apart, in percentage points of all asks.
+const REFUSED_TOLERANCE: f64 = 5.0;
 /// How far store operations may be apart, in percent.
 const OPS_TOLERANCE: f64 = 25.0;
 
@@ -105,9 +107,12 @@ pub(super) fn run(
         let real = figures::measure(&workload, &real)?;
         comparisons.extend(compare(name, &figures::measure(&workload, &simulated)?, &real));
         figures.push((name.to_owned(), real));
-        for number in 0..workload.subjects {
-            let subject = format!("{subject}-s{number}");
-            runtime.block_on(gate.reset(&strategy.policy, &subject))?;
+        let policies = std::iter::once(&strategy.policy).chain(&strategy.parents);
+        for (policy, (_, subjects)) in policies.zip(workload.charges()) {
+            for number in 0..subjects {
+                let subject = format!("{subject}-s{number}");
+                runtime.block_on(gate.reset(policy, &subject))?;
+            }
         }
     }
     runtime.block_on(opened.shutdown(clock.now() + SHUTDOWN_MAX))?;
@@ -191,7 +196,7 @@ fn compare(strategy: &str, simulated: &Figures, measured: &Figures) -> Vec<Compa
         tolerance: tolerance.words(),
     };
     let ops = |figures: &Figures| figures.store_ops_per_second;
-    vec![
+    let mut lines = vec![
         line(
             "admitted/s",
             simulated.admitted_per_second,
@@ -207,7 +212,16 @@ fn compare(strategy: &str, simulated: &Figures, measured: &Figures) -> Vec<Compa
         line("store ops/s", ops(simulated), ops(measured), Tolerance::Percent(OPS_TOLERANCE)),
         line("p50 us", simulated.p50_us as f64, measured.p50_us as f64, Tolerance::None),
         line("p99 us", simulated.p99_us as f64, measured.p99_us as f64, Tolerance::None),
-    ]
+    ];
+    if 1 < simulated.refused_by.len() {
+        let both = simulated.refused_by.iter().zip(&measured.refused_by);
+        lines.extend(both.map(|(simulated, measured)| {
+            let figure = format!("refused by {} %", simulated.policy);
+            let tolerance = Tolerance::Points(REFUSED_TOLERANCE);
+            line(&figure, simulated.percent, measured.percent, tolerance)
+        }));
+    }
+    lines
 }
 
 /// How much two figures may differ.

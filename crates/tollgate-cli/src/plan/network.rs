@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fastrand::Rng;
 use tollgate::gate::{BoxFuture, Operation, Outcome};
-use tollgate::{Clock, Error, Gate, Span};
-use tollgate_sim::Network;
+use tollgate::{Clock, Decision, Error, Gate, Span};
+use tollgate_sim::{Link, Network};
 
 /// How many of a thousand messages are slow, and by how much at most.
 const SLOW_PERMILLE: u32 = 10;
@@ -47,23 +47,17 @@ pub(super) fn from_samples(trips: &[u64]) -> Network {
     }
 }
 
-/// The gate of a broker behind a simulated network.
+/// Delays of messages.
 #[derive(Debug)]
-pub(super) struct NetworkGate {
-    gate: Arc<dyn Gate>,
+struct Delays {
     clock: Arc<dyn Clock>,
     line: Network,
     rng: Mutex<Rng>,
 }
 
-impl NetworkGate {
-    pub(super) fn new(
-        gate: Arc<dyn Gate>,
-        clock: Arc<dyn Clock>,
-        line: Network,
-        seed: u64,
-    ) -> Self {
-        Self { gate, clock, line, rng: Mutex::new(Rng::with_seed(seed)) }
+impl Delays {
+    fn new(clock: Arc<dyn Clock>, line: Network, seed: u64) -> Self {
+        Self { clock, line, rng: Mutex::new(Rng::with_seed(seed)) }
     }
 
     /// Sleeps for the delay of one message.
@@ -78,18 +72,67 @@ impl NetworkGate {
     }
 }
 
+/// The gate of a broker behind a simulated network.
+#[derive(Debug)]
+pub(super) struct NetworkGate {
+    gate: Arc<dyn Gate>,
+    delays: Delays,
+}
+
+impl NetworkGate {
+    pub(super) fn new(
+        gate: Arc<dyn Gate>,
+        clock: Arc<dyn Clock>,
+        line: Network,
+        seed: u64,
+    ) -> Self {
+        Self { gate, delays: Delays::new(clock, line, seed) }
+    }
+}
+
 impl Gate for NetworkGate {
     /// A plan only acquires, so only that takes time.
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         match operation {
             Operation::Acquire(_) => Box::pin(async move {
-                self.travel().await;
+                self.delays.travel().await;
                 let outcome = self.gate.run(operation).await;
-                self.travel().await;
+                self.delays.travel().await;
                 outcome
             }),
             other => self.gate.run(other),
         }
+    }
+
+    fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {
+        None
+    }
+}
+
+/// DynamoDB, which reads the items of an admitted ask with several charges after their transaction: another round trip.
+#[derive(Debug)]
+pub(super) struct TransactionGate {
+    link: Link,
+    delays: Delays,
+}
+
+impl TransactionGate {
+    pub(super) fn new(link: Link, clock: Arc<dyn Clock>, line: Network, seed: u64) -> Self {
+        Self { link, delays: Delays::new(clock, line, seed) }
+    }
+}
+
+impl Gate for TransactionGate {
+    fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
+        Box::pin(async move {
+            let outcome = self.link.run(operation).await;
+            let is_admitted = matches!(&outcome, Ok(Outcome::Decided(Decision::Admitted(_))));
+            if is_admitted && operation.is_joint() {
+                self.delays.travel().await;
+                self.delays.travel().await;
+            }
+            outcome
+        })
     }
 
     fn try_run(&self, _: &Operation<'_>) -> Option<Result<Outcome, Error>> {

@@ -1,10 +1,12 @@
 //! Prices of store operations and brokers. Each is an assumption that a flag replaces.
 
 use serde::Serialize;
-use tollgate::Error;
+use tollgate::gate::Outcome;
+use tollgate::{Decision, Error};
+use tollgate_sim::Call;
 
 use super::figures::Figures;
-use super::workload::invalid;
+use super::workload::{Workload, dynamodb_item_bytes, invalid};
 use crate::args::PlanFlags;
 
 /// Dollars per million write request units of DynamoDB on demand, us-east-1, standard class, as of November 2024.
@@ -16,6 +18,8 @@ pub(crate) const BROKER_DOLLARS_PER_HOUR: f64 = 0.0168;
 /// What one write unit writes, and one read unit reads.
 const WRITE_UNIT_BYTES: usize = 1_024;
 const READ_UNIT_BYTES: usize = 4_096;
+/// A write in a transaction costs as much as this many writes.
+const TRANSACTION_WRITES: u64 = 2;
 /// Hours in a month, as bills count them.
 const MONTH_HOURS: f64 = 730.0;
 /// What one partition of DynamoDB writes per second, and so one (policy, subject).
@@ -32,6 +36,41 @@ pub(super) const BROKER_ASK_MICROS: f64 = 10.6;
 /// Returns the cores that `ops_per_second` keep busy, at `op_micros` each.
 pub(super) fn cores(ops_per_second: f64, op_micros: f64) -> f64 {
     ops_per_second * op_micros / 1e6
+}
+
+/// The units of DynamoDB that a write and a read of an item cost, by policy.
+#[derive(Debug)]
+pub(super) struct ItemUnits(Vec<(String, u64, u64)>);
+
+impl ItemUnits {
+    pub(super) fn new(workload: &Workload) -> Self {
+        let units = workload.charges().map(|(policy, _)| {
+            let bytes = dynamodb_item_bytes(policy);
+            let units = |unit_bytes| bytes.div_ceil(unit_bytes).max(1) as u64;
+            (policy.name().to_owned(), units(WRITE_UNIT_BYTES), units(READ_UNIT_BYTES))
+        });
+        Self(units.collect())
+    }
+
+    /// Returns the write and read units of `call`. A refused conditional write is billed. An ask with several charges reads its
+    /// items, and writes them in a transaction if it is admitted.
+    pub(super) fn billed(&self, call: &Call, outcome: &Result<Outcome, Error>) -> (u64, u64) {
+        let item = |name: &str| self.0.iter().find(|(policy, ..)| policy == name);
+        let (write, read) = item(call.operation().policy().name())
+            .map_or((1, 1), |(_, write, read)| (*write, *read));
+        match call {
+            Call::Acquire(ask) | Call::Charge(ask) if ask.has_several_charges() => {
+                let is_denied = matches!(outcome, Ok(Outcome::Decided(Decision::Denied(_))));
+                let items = ask.charges().filter_map(|charge| item(charge.policy().name()));
+                items.fold((0, 0), |(writes, reads), (_, write, read)| {
+                    let written = if is_denied { 0 } else { TRANSACTION_WRITES * write };
+                    (writes + written, reads + read)
+                })
+            }
+            call if call.is_write() => (write, 0),
+            _ => (0, read),
+        }
+    }
 }
 
 /// Prices.
@@ -74,13 +113,10 @@ impl Prices {
         brokers as f64 * self.broker_dollars_per_hour * MONTH_HOURS
     }
 
-    /// Returns the dollars per month on DynamoDB on demand, with items of `item_bytes`. A failed conditional write is billed.
-    pub(super) fn dynamodb_month(&self, figures: &Figures, item_bytes: usize) -> f64 {
-        let units = |per_second: f64, unit_bytes: usize| {
-            let units = item_bytes.div_ceil(unit_bytes).max(1);
-            per_second * units as f64 * 3_600.0 * MONTH_HOURS / 1e6
-        };
-        units(figures.store_writes_per_second, WRITE_UNIT_BYTES) * self.write_dollars_per_million
-            + units(figures.store_reads_per_second, READ_UNIT_BYTES) * self.read_dollars_per_million
+    /// Returns the dollars per month on DynamoDB on demand.
+    pub(super) fn dynamodb_month(&self, figures: &Figures) -> f64 {
+        let millions = |per_second: f64| per_second * 3_600.0 * MONTH_HOURS / 1e6;
+        millions(figures.dynamodb_write_units_per_second) * self.write_dollars_per_million
+            + millions(figures.dynamodb_read_units_per_second) * self.read_dollars_per_million
     }
 }

@@ -9,7 +9,7 @@ use super::measure::Measured;
 use super::price::{self, Prices};
 use super::simulate::{self, Event, Outcome, Run, Scenario};
 use super::strategy::{Kind, Strategy};
-use super::workload::Workload;
+use super::workload::{Workload, dynamodb_item_bytes};
 
 /// The result of a plan.
 #[derive(Clone, Debug, Serialize)]
@@ -17,7 +17,7 @@ pub(crate) struct Report {
     #[serde(rename = "shape")]
     pub(super) workload: Workload,
     pub(super) prices: Prices,
-    /// The item of a subject that uses all of its limits, as DynamoDB bills it.
+    /// The item of a subject of the first policy that uses all of its limits, as DynamoDB bills it.
     pub(super) dynamodb_item_bytes: usize,
     pub(super) strategies: Vec<Row>,
     pub(super) recommendation: Advice,
@@ -86,7 +86,7 @@ impl Report {
         Ok(Self {
             workload: workload.clone(),
             prices: workload.prices,
-            dynamodb_item_bytes: workload.dynamodb_item_bytes(),
+            dynamodb_item_bytes: dynamodb_item_bytes(&workload.policy),
             recommendation: advice::recommend(workload, &rows),
             strategies: rows,
             measured: None,
@@ -114,17 +114,20 @@ fn row(workload: &Workload, strategy: &Strategy) -> Result<Row, Error> {
     let quiet = simulate::run(workload, strategy, Scenario::Normal)?;
     let figures = figures::measure(workload, &quiet)?;
     let away = simulate::run(workload, strategy, Scenario::Outage)?;
+    // Asks with several charges go to the store, so nothing is admitted before it knows.
+    let described = match strategy.kind {
+        Kind::Optimistic if workload.has_parents() => Kind::Atomic,
+        kind => kind,
+    };
     Ok(Row {
         name: strategy.kind.name().to_owned(),
         over_max: strategy.over_max,
         note: strategy.note.clone(),
-        effort: strategy.kind.effort(),
-        failure_modes: strategy.kind.failure_modes(),
-        dynamodb_dollars_per_month: workload
-            .prices
-            .dynamodb_month(&figures, workload.dynamodb_item_bytes()),
-        redis_cores: price::cores(figures.store_ops_per_second, price::REDIS_OP_MICROS),
-        postgres_cores: price::cores(figures.store_ops_per_second, price::POSTGRES_OP_MICROS),
+        effort: described.effort(),
+        failure_modes: described.failure_modes(),
+        dynamodb_dollars_per_month: workload.prices.dynamodb_month(&figures),
+        redis_cores: price::cores(figures.store_entries_per_second, price::REDIS_OP_MICROS),
+        postgres_cores: price::cores(figures.store_entries_per_second, price::POSTGRES_OP_MICROS),
         figures,
         brokers: (strategy.kind == Kind::Broker).then(|| Brokers {
             dollars_per_month: workload.prices.brokers_month(workload.brokers),

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
-use tollgate::{Ask, Decision, Error, ErrorKind, Gate, GateExt as _, Span, Timestamp};
-use tollgate_sim::{CompletedCall, Condition, Machine, SimStore, Watch, World};
+use tollgate::{Ask, Clock, Decision, Error, ErrorKind, Gate, GateExt as _, Span, Timestamp};
+use tollgate_sim::{Call, CompletedCall, Condition, Machine, SimStore, Watch, World};
 
-use super::network::{NetworkGate, from_round_trip, from_samples};
+use super::network::{NetworkGate, TransactionGate, from_round_trip, from_samples};
+use super::price::ItemUnits;
 use super::strategy::{Kind, Strategy};
 use super::workload::Workload;
+use crate::args::PlanStore;
 
 /// How long the last asks may take.
 const GRACE: Span = Span::from_secs(10);
@@ -31,7 +33,8 @@ pub(super) struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Outcome {
     Admitted,
-    Denied,
+    /// With the index of the charge that binds.
+    Denied(usize),
     Failed,
 }
 
@@ -42,6 +45,11 @@ pub(super) struct Run {
     /// Operations that reached the store.
     pub(super) writes: u64,
     pub(super) reads: u64,
+    /// Entries that those operations were about; 0 if not counted, as are the units.
+    pub(super) entries: u64,
+    /// What DynamoDB would bill.
+    pub(super) write_units: u64,
+    pub(super) read_units: u64,
     pub(super) lasted: Span,
     /// When the store was unavailable, in microseconds from the start.
     pub(super) outage: Option<(u64, u64)>,
@@ -111,14 +119,21 @@ async fn fleet(
     } else {
         from_samples(&recorded.trips)
     };
-    let counts = Arc::new(Counts::default());
+    let counts = Arc::new(Counts::new(workload));
     let store = Arc::new(SimStore::new(&world).watched(Arc::clone(&counts) as _));
     let events = Arc::new(Mutex::new(Vec::new()));
     let mut rng = Rng::with_seed(workload.seed);
-    let shared = Arc::new(workload.clone());
+    let (shared, enforced) = (Arc::new(workload.clone()), Arc::new(strategy.clone()));
     let gate = |number: u64, seed: u64| {
         let machine = Machine::with(&world, &store, line, number, seed, world.clock());
-        strategy.gate(&machine, workload)
+        let clock: Arc<dyn Clock> = Arc::new(machine.clock().clone());
+        // Recorded round trips are those of whole operations.
+        let reads_after = workload.store == PlanStore::Dynamodb && recorded.trips.is_empty();
+        let link: Arc<dyn Gate> = match reads_after && workload.has_parents() {
+            true => Arc::new(TransactionGate::new(machine.link(), Arc::clone(&clock), line, seed)),
+            false => Arc::new(machine.link()),
+        };
+        strategy.wrap(link, clock, workload)
     };
     // The same number of seeds with and without brokers, so that every strategy gets the same arrivals.
     let seeds: Vec<u64> = (0..workload.instances).map(|_| rng.u64(..)).collect();
@@ -141,7 +156,7 @@ async fn fleet(
         let instance = Instance {
             world: world.clone(),
             began: world.now(),
-            policy: strategy.policy.clone(),
+            strategy: Arc::clone(&enforced),
             workload: Arc::clone(&shared),
             events: Arc::clone(&events),
             gate: Arc::clone(gate),
@@ -162,11 +177,10 @@ async fn fleet(
     }
     let left = lasts.as_micros().saturating_sub(world.elapsed().as_micros());
     world.sleep(Span::from_micros(left)).await;
-    let (writes, reads) =
-        (counts.writes.load(Ordering::Relaxed), counts.reads.load(Ordering::Relaxed));
+    let counted = counts.read();
     world.sleep(GRACE).await;
     let events = std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok(Run { events, writes, reads, lasted: lasts, outage })
+    Ok(Run { events, lasted: lasts, outage, ..counted })
 }
 
 /// The callers of one instance.
@@ -174,7 +188,7 @@ async fn fleet(
 struct Instance {
     world: World,
     began: Timestamp,
-    policy: tollgate::Policy,
+    strategy: Arc<Strategy>,
     workload: Arc<Workload>,
     gate: Arc<dyn Gate>,
     events: Arc<Mutex<Vec<Event>>>,
@@ -203,8 +217,7 @@ impl Instance {
     }
 
     async fn one(self, subject: u64) {
-        let name = format!("s{subject}");
-        let ask = Ask::new(&self.policy, name.as_str()).with_costs(&self.workload.costs);
+        let ask = self.strategy.ask(&self.workload, "", subject);
         let event = record(&*self.gate, &ask, subject, self.began, || self.world.now()).await;
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }
@@ -226,7 +239,9 @@ pub(super) async fn record(
         Ok(Decision::Admitted(permit)) => {
             (Outcome::Admitted, permit.grant().at.max(asked).min(now))
         }
-        Ok(Decision::Denied(_)) => (Outcome::Denied, now),
+        Ok(Decision::Denied(denial)) => {
+            (Outcome::Denied(denial.binding_charge().unwrap_or(0)), now)
+        }
         Err(_) => (Outcome::Failed, now),
     };
     let since = |at: Timestamp| at.since(began).as_micros();
@@ -250,11 +265,40 @@ pub(super) fn gap(rng: &mut Rng, mean: u64) -> Span {
     Span::from_micros((-(1.0 - rng.f64()).ln() * mean as f64) as u64)
 }
 
-/// How many operations the store ran.
-#[derive(Debug, Default)]
+/// How many operations the store ran, and what DynamoDB would bill for them.
+#[derive(Debug)]
 struct Counts {
+    units: ItemUnits,
     writes: AtomicU64,
     reads: AtomicU64,
+    entries: AtomicU64,
+    write_units: AtomicU64,
+    read_units: AtomicU64,
+}
+
+impl Counts {
+    fn new(workload: &Workload) -> Self {
+        Self {
+            units: ItemUnits::new(workload),
+            writes: 0.into(),
+            reads: 0.into(),
+            entries: 0.into(),
+            write_units: 0.into(),
+            read_units: 0.into(),
+        }
+    }
+
+    fn read(&self) -> Run {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Run {
+            writes: get(&self.writes),
+            reads: get(&self.reads),
+            entries: get(&self.entries),
+            write_units: get(&self.write_units),
+            read_units: get(&self.read_units),
+            ..Run::default()
+        }
+    }
 }
 
 impl Watch for Counts {
@@ -263,8 +307,16 @@ impl Watch for Counts {
     }
 
     fn ran(&self, ran: &CompletedCall<'_>) {
-        let count = if ran.call.is_write() { &self.writes } else { &self.reads };
-        count.fetch_add(1, Ordering::Relaxed);
+        let add = |count: &AtomicU64, number: u64| count.fetch_add(number, Ordering::Relaxed);
+        add(if ran.call.is_write() { &self.writes } else { &self.reads }, 1);
+        let entries = match ran.call {
+            Call::Acquire(ask) | Call::Charge(ask) => ask.charges().len() as u64,
+            _ => 1,
+        };
+        add(&self.entries, entries);
+        let (writes, reads) = self.units.billed(ran.call, ran.outcome);
+        add(&self.write_units, writes);
+        add(&self.read_units, reads);
     }
 }
 

@@ -7,9 +7,8 @@ use tollgate::strategy::{
     Fallback, FallbackOptions, Leased, LeasedOptions, Optimistic, OptimisticOptions, Resend,
     ResendOptions, over_issue_bound,
 };
-use tollgate::{Clock, Error, Gate, Policy, Span, Timestamp};
+use tollgate::{Ask, Clock, Error, Gate, Policy, Span, Timestamp};
 use tollgate_protocol::json::counted;
-use tollgate_sim::Machine;
 
 use super::figures;
 use super::workload::Workload;
@@ -20,6 +19,8 @@ pub(super) struct Strategy {
     pub(super) kind: Kind,
     /// The policy that its gates enforce.
     pub(super) policy: Policy,
+    /// Those of the parents.
+    pub(super) parents: Vec<Policy>,
     /// The largest excess of a subject in one window that the strategy allows while the store is available.
     pub(super) over_max: u64,
     /// Its settings.
@@ -61,79 +62,87 @@ impl Kind {
 impl Strategy {
     /// Returns every strategy that fits `workload`. The first is atomic.
     pub(super) fn all(workload: &Workload) -> Result<Vec<Self>, Error> {
-        let policy = &workload.policy;
-        let on_failure = policy.on_store_failure();
-        let away = format!("on_store_failure = {on_failure}");
-        let unposted = unposted_max(workload);
-        let bound = over_issue_bound(workload.instances, 0, unposted);
-        let percent = workload.headroom_percent;
-        let tuned = rebuilt(policy, Some(percent), on_failure, policy.block_ttl())?;
-        let mut all = vec![
-            Self {
-                kind: Kind::Atomic,
-                policy: policy.clone(),
-                over_max: 0,
-                note: format!("every ask is one operation of the store; {away}"),
-            },
-            Self {
-                kind: Kind::Optimistic,
-                policy: policy.clone(),
-                over_max: bound,
-                note: format!("unposted_max = {unposted}; {away}"),
-            },
-            Self {
-                kind: Kind::Tuned,
-                over_max: bound.saturating_sub(reserved(policy, &tuned)),
-                policy: tuned,
-                note: format!("the same with {percent}% of each limit never issued"),
-            },
-        ];
-        all.extend(Self::leased(policy, &away));
-        if on_failure != OnStoreFailure::Fallback {
-            all.push(Self {
-                kind: Kind::Fallback,
-                policy: rebuilt(policy, None, OnStoreFailure::Fallback, policy.block_ttl())?,
-                over_max: 0,
-                note: format!(
-                    "on_store_failure = fallback: an instance that is cut off issues its share, 1/{}",
-                    workload.instances
-                ),
-            });
-        }
-        all.push(Self {
-            kind: Kind::Broker,
-            policy: policy.clone(),
-            over_max: 0,
-            note: format!(
-                "{} that are {} away, each one operation of the store per ask; {away}",
-                counted(workload.brokers, "brokers"),
-                workload.broker_latency
+        let away = format!(
+            "on_store_failure = {}",
+            by_policy(workload, |policy| Some(policy.on_store_failure().to_string()))
+        );
+        let note = match workload.has_parents() {
+            false => format!("every ask is one operation of the store; {away}"),
+            true => format!(
+                "every ask is one operation of the store, which decides all charges; {away}"
             ),
-        });
+        };
+        let mut all = vec![Self::with(Kind::Atomic, workload, 0, note, Ok)?];
+        all.extend(Self::optimistic(workload, &away)?);
+        all.extend(Self::leased(workload, &away)?);
+        if workload.charges().any(|(policy, _)| policy.on_store_failure() != FALLBACK) {
+            let note = format!(
+                "on_store_failure = fallback: an instance that is cut off issues its share, 1/{}",
+                workload.instances
+            );
+            let shared = |policy: Policy| rebuilt(&policy, None, FALLBACK, policy.block_ttl());
+            all.push(Self::with(Kind::Fallback, workload, 0, note, shared)?);
+        }
+        let note = format!(
+            "{} that are {} away, each one operation of the store per ask; {away}",
+            counted(workload.brokers, "brokers"),
+            workload.broker_latency
+        );
+        all.push(Self::with(Kind::Broker, workload, 0, note, Ok)?);
         Ok(all)
     }
 
-    /// Returns the leased strategy, if it fits: with the configured `block_ttl`, or one that costs a twentieth of each limit.
-    fn leased(policy: &Policy, away: &str) -> Option<Self> {
-        let block_ttl = if policy.block_ttl().is_zero() {
-            policy.limits().filter_map(|limit| twentieth(limit.rule())).min()?
-        } else {
-            policy.block_ttl()
-        };
-        let leased = rebuilt(policy, None, policy.on_store_failure(), block_ttl).ok()?;
-        leased.block_ends_at(Timestamp::EPOCH)?;
-        let note = format!("block_ttl = {block_ttl}; {away}");
-        Some(Self { kind: Kind::Leased, policy: leased, over_max: 0, note })
+    /// Returns a strategy under the policies of `workload`, each changed by `change`.
+    fn with(
+        kind: Kind,
+        workload: &Workload,
+        over_max: u64,
+        note: String,
+        change: impl Fn(Policy) -> Result<Policy, Error>,
+    ) -> Result<Self, Error> {
+        let parents = workload.parents.iter().map(|parent| change(parent.policy.clone()));
+        let parents = parents.collect::<Result<_, _>>()?;
+        Ok(Self { kind, policy: change(workload.policy.clone())?, parents, over_max, note })
     }
 
-    /// Returns the gate of one simulated instance.
-    pub(super) fn gate(
-        &self,
-        machine: &Machine,
-        workload: &Workload,
-    ) -> Result<Arc<dyn Gate>, Error> {
-        let clock = Arc::new(machine.clock().clone());
-        self.wrap(Arc::new(machine.link()), clock, workload)
+    /// Returns the optimistic strategy without and with headroom. Asks with several charges are never over, so headroom would
+    /// only waste a part of each limit.
+    fn optimistic(workload: &Workload, away: &str) -> Result<Vec<Self>, Error> {
+        if workload.has_parents() {
+            let note = format!("asks with several charges go to the store, as with atomic; {away}");
+            return Ok(vec![Self::with(Kind::Optimistic, workload, 0, note, Ok)?]);
+        }
+        let policy = &workload.policy;
+        let unposted = unposted_max(workload);
+        let bound = over_issue_bound(workload.instances, 0, unposted);
+        let percent = workload.headroom_percent;
+        let tuned = |policy: Policy| {
+            rebuilt(&policy, Some(percent), policy.on_store_failure(), policy.block_ttl())
+        };
+        let over_max = bound.saturating_sub(reserved(policy, &tuned(policy.clone())?));
+        let note = format!("unposted_max = {unposted}; {away}");
+        let tuned_note = format!("the same with {percent}% of each limit never issued");
+        Ok(vec![
+            Self::with(Kind::Optimistic, workload, bound, note, Ok)?,
+            Self::with(Kind::Tuned, workload, over_max, tuned_note, tuned)?,
+        ])
+    }
+
+    /// Returns the leased strategy, if it fits a policy: with the configured `block_ttl`, or one that costs a twentieth of each
+    /// limit.
+    fn leased(workload: &Workload, away: &str) -> Result<Option<Self>, Error> {
+        if workload.charges().all(|(policy, _)| leased(policy).is_none()) {
+            return Ok(None);
+        }
+        let ttls = by_policy(workload, |policy| Some(leased(policy)?.block_ttl().to_string()));
+        let note = format!("block_ttl = {ttls}; {away}");
+        let change = |policy: Policy| Ok(leased(&policy).unwrap_or(policy));
+        Self::with(Kind::Leased, workload, 0, note, change).map(Some)
+    }
+
+    /// Returns the ask of the subject with `number`, whose subjects begin with `prefix`.
+    pub(super) fn ask(&self, workload: &Workload, prefix: &str, number: u64) -> Ask<'_> {
+        workload.ask(&self.policy, &self.parents, prefix, number)
     }
 
     /// Returns the gate of one instance on `store`.
@@ -157,6 +166,36 @@ impl Strategy {
         let sharers = if self.kind == Kind::Broker { workload.brokers } else { workload.instances };
         Ok(Arc::new(Fallback::new(gate, FallbackOptions::new(sharers), clock)?))
     }
+}
+
+const FALLBACK: OnStoreFailure = OnStoreFailure::Fallback;
+
+/// Returns a setting of each policy, as in `200ms (user), 1s (team)`; once if all have the same.
+fn by_policy(workload: &Workload, setting: impl Fn(&Policy) -> Option<String>) -> String {
+    let settings: Vec<_> =
+        workload.charges().map(|(policy, _)| (policy.name(), setting(policy))).collect();
+    match settings.first() {
+        Some((_, Some(first))) if settings.iter().all(|(_, one)| one.as_ref() == Some(first)) => {
+            first.clone()
+        }
+        _ => {
+            let named =
+                settings.into_iter().filter_map(|(name, one)| Some(format!("{} ({name})", one?)));
+            named.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+/// Returns `policy` with the `block_ttl` of the leased strategy; `None` if it cannot be leased.
+fn leased(policy: &Policy) -> Option<Policy> {
+    let block_ttl = if policy.block_ttl().is_zero() {
+        policy.limits().filter_map(|limit| twentieth(limit.rule())).min()?
+    } else {
+        policy.block_ttl()
+    };
+    let leased = rebuilt(policy, None, policy.on_store_failure(), block_ttl).ok()?;
+    leased.block_ends_at(Timestamp::EPOCH)?;
+    Some(leased)
 }
 
 /// Returns the smallest headroom of `tuned` in comparison with `policy`.

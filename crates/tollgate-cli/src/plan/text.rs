@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use tollgate::Span;
+use tollgate::{Policy, Span};
 use tollgate_protocol::json::counted;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -10,6 +10,7 @@ use super::chart;
 use super::measure::Measured;
 use super::price::{BROKER_ASK_MICROS, POSTGRES_OP_MICROS, REDIS_OP_MICROS};
 use super::report::{Report, Row};
+use super::workload::{Parent, Workload, dynamodb_item_bytes};
 
 /// The explanation of the columns.
 const COLUMNS: &str = "
@@ -18,15 +19,22 @@ over-issued: admitted asks that such a limiter at the provider would deny
 worst window: the largest excess of a subject in one window, of its limit
 refused with room: denied asks for which the limit had room at that instant
 p50, p99: the latency that an ask adds to a call
+";
 
+/// What asks with several charges cost.
+const SEVERAL_CHARGES: &str = "\
+store ops/s: one operation decides all charges of an ask; the cores count one operation per charge, an upper bound
+DynamoDB/month: an admitted ask is one TransactWriteItems, at 2 write units per item and KB, and one BatchGetItem; a refused \
+one is the BatchGetItem alone, if this process knew that the ask does not fit
 ";
 
 /// Formats the whole plan.
 pub(super) fn page(report: &Report) -> String {
     let workload = &report.workload;
     let mut text = format!(
-        "policy {}, {}, {} asks/s in bursts of {} over {}, {} at {}, {} simulated, seed {}\n\n",
+        "policy {}{}, {}, {} asks/s in bursts of {} over {}, {} at {}, {} simulated, seed {}\n\n",
         workload.policy.name(),
+        parents(workload),
         counted(workload.instances, "instances"),
         workload.rate,
         workload.burstiness,
@@ -37,6 +45,10 @@ pub(super) fn page(report: &Report) -> String {
         workload.seed
     );
     text += &table(&cells(&report.strategies));
+    if workload.has_parents() {
+        text += "\nrefused, of all asks, by the charge that binds:\n";
+        text += &table(&refusals(&report.strategies));
+    }
     let cut = match workload.outage < workload.outage_wanted {
         true => format!(
             " (a third of the simulated time; --outage {} takes a longer --duration or a lower --rate)",
@@ -51,6 +63,10 @@ pub(super) fn page(report: &Report) -> String {
     );
     text += &table(&outages(&report.strategies));
     text += COLUMNS;
+    if workload.has_parents() {
+        text += SEVERAL_CHARGES;
+    }
+    text += "\n";
     for row in &report.strategies {
         let over = match row.over_max {
             0 => "never over while the store answers".to_owned(),
@@ -62,12 +78,12 @@ pub(super) fn page(report: &Report) -> String {
     let prices = &report.prices;
     let _ = write!(
         text,
-        "DynamoDB on demand at ${} per million writes and ${} per million reads (--price-write, --price-read), with items of {} bytes\n\
+        "DynamoDB on demand at ${} per million writes and ${} per million reads (--price-write, --price-read), with items of {}\n\
          cores of the store at {REDIS_OP_MICROS} us of Redis or {POSTGRES_OP_MICROS} us of PostgreSQL per operation; one Redis server uses one core\n\
          brokers at ${} per hour (--price-broker); their asks keep {:.2} cores busy in all, at {BROKER_ASK_MICROS} us each\n\n",
         prices.write_dollars_per_million,
         prices.read_dollars_per_million,
-        report.dynamodb_item_bytes,
+        items(workload),
         prices.broker_dollars_per_hour,
         report.strategies.iter().find_map(|row| row.brokers).map_or(0.0, |brokers| brokers.cores)
     );
@@ -78,6 +94,35 @@ pub(super) fn page(report: &Report) -> String {
     let advice = &report.recommendation;
     let _ = write!(text, "\nrecommended: {}, because {}", advice.strategy, advice.reason);
     text
+}
+
+/// Formats the parents, as in ` and 20 subjects of team`.
+fn parents(workload: &Workload) -> String {
+    let parent = |Parent { policy, subjects }: &Parent| {
+        format!(" and {} of {}", counted(*subjects, "subjects"), policy.name())
+    };
+    workload.parents.iter().map(parent).collect()
+}
+
+/// Formats the size of items, by policy if there are several.
+fn items(workload: &Workload) -> String {
+    let item = |(policy, _): (&Policy, u64)| {
+        let bytes = format!("{} bytes", dynamodb_item_bytes(policy));
+        if workload.has_parents() { format!("{bytes} ({})", policy.name()) } else { bytes }
+    };
+    workload.charges().map(item).collect::<Vec<_>>().join(", ")
+}
+
+fn refusals(rows: &[Row]) -> Vec<Vec<String>> {
+    let policies = rows.iter().take(1).flat_map(|row| &row.figures.refused_by);
+    let policies = policies.map(|one| one.policy.clone());
+    let mut cells: Vec<Vec<String>> =
+        vec![std::iter::once("strategy".into()).chain(policies).collect()];
+    cells.extend(rows.iter().map(|row| {
+        let percents = row.figures.refused_by.iter().map(|one| format!("{:.2}%", one.percent));
+        std::iter::once(row.name.clone()).chain(percents).collect()
+    }));
+    cells
 }
 
 fn cells(rows: &[Row]) -> Vec<Vec<String>> {

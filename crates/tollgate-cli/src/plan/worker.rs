@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
 use tollgate::clock::SystemClock;
-use tollgate::{Ask, Clock, Costs, Error, ErrorKind, Policy, Span, Timestamp};
+use tollgate::policy::Policies;
+use tollgate::{Clock, Costs, Error, ErrorKind, Policy, Span, Timestamp};
 
 use super::counting_gate::CountingGate;
 use super::simulate::{self, Event};
 use super::strategy::Strategy;
-use super::workload::{Workload, invalid};
+use super::workload::{Parent, Workload, invalid};
 use crate::command::block_on;
 use crate::config;
 use tollgate_config::Config;
@@ -43,6 +44,8 @@ pub(super) struct WorkerLoad {
     rate: u64,
     burstiness: u64,
     subjects: u64,
+    /// The policies of the parents, and how many subjects each has.
+    parents: Vec<(String, u64)>,
     costs: Vec<(String, u64)>,
     duration_us: u64,
     unposted_max: Option<u64>,
@@ -67,6 +70,11 @@ impl WorkerLoad {
             rate: workload.rate,
             burstiness: workload.burstiness,
             subjects: workload.subjects,
+            parents: workload
+                .parents
+                .iter()
+                .map(|parent| (parent.policy.name().to_owned(), parent.subjects))
+                .collect(),
             costs: workload.costs.iter().map(|(unit, cost)| (unit.to_owned(), cost)).collect(),
             duration_us: workload.duration.as_micros(),
             unposted_max: workload.unposted_max,
@@ -75,8 +83,12 @@ impl WorkerLoad {
         }
     }
 
-    fn workload(self, policy: Policy) -> Workload {
-        Workload {
+    fn workload(self, policy: Policy, policies: &Policies) -> Result<Workload, Error> {
+        let parent = |(name, subjects): (String, u64)| {
+            Ok(Parent { policy: policies.get(&name)?.clone(), subjects })
+        };
+        Ok(Workload {
+            parents: self.parents.into_iter().map(parent).collect::<Result<_, Error>>()?,
             instances: self.instances,
             rate: self.rate,
             burstiness: self.burstiness,
@@ -87,7 +99,7 @@ impl WorkerLoad {
             headroom_percent: self.headroom_percent,
             seed: self.seed,
             ..Workload::minimal(policy)
-        }
+        })
     }
 }
 
@@ -110,12 +122,13 @@ pub(crate) fn work() -> Result<(), Failure> {
 async fn worker(work: Work, config: &Config) -> Result<Worked, Error> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let policy = config.policies.get(&work.policy)?.clone();
-    let workload = work.workload.workload(policy);
+    let workload = Arc::new(work.workload.workload(policy, &config.policies)?);
     let strategies = Strategy::all(&workload)?;
     let strategy = strategies
-        .iter()
+        .into_iter()
         .find(|strategy| strategy.kind.name() == work.strategy)
         .ok_or_else(|| invalid(format!("there is no strategy {:?}", work.strategy)))?;
+    let strategy = Arc::new(strategy);
     let opened = open::for_command(&config.store, &config.fallback, Arc::clone(&clock)).await?;
     let counted = Arc::new(CountingGate::new(opened.gate(), Arc::clone(&clock)));
     let gate = strategy.wrap(Arc::clone(&counted) as _, Arc::clone(&clock), &workload)?;
@@ -132,10 +145,10 @@ async fn worker(work: Work, config: &Config) -> Result<Worked, Error> {
         for _ in 0..rng.u64(1..=2 * workload.burstiness - 1) {
             let (number, gate, clock) =
                 (rng.u64(..workload.subjects), Arc::clone(&gate), Arc::clone(&clock));
-            let subject = format!("{}-s{number}", work.subject);
-            let (policy, costs) = (strategy.policy.clone(), workload.costs.clone());
+            let prefix = format!("{}-", work.subject);
+            let (strategy, workload) = (Arc::clone(&strategy), Arc::clone(&workload));
             asks.push(tokio::spawn(async move {
-                let ask = Ask::new(&policy, subject).with_costs(&costs);
+                let ask = strategy.ask(&workload, &prefix, number);
                 simulate::record(&*gate, &ask, number, begin, || clock.now()).await
             }));
         }

@@ -2,6 +2,8 @@
 
 use serde::{Serialize, Serializer};
 use serde_json::json;
+use tollgate::core::Amounts;
+use tollgate::core::bounds::CHARGES_MAX;
 use tollgate::{Ask, Costs, Error, ErrorKind, Policy, Span};
 use tollgate_dynamodb::DynamoDb;
 use tollgate_protocol::json::named_costs;
@@ -31,10 +33,19 @@ const SUBJECT_BYTES: usize = 36;
 /// The longest round trip to the store, or to a broker.
 const LATENCY_MAX: Span = Span::from_secs(10);
 
+/// A policy that every ask is charged to as well, with subjects that those of the first policy share.
+#[derive(Clone, Debug)]
+pub(crate) struct Parent {
+    pub(crate) policy: Policy,
+    /// The subject at an index belongs to the parent's subject at that index modulo this number.
+    pub(crate) subjects: u64,
+}
+
 /// A policy, a fleet, its traffic and its store.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
     pub(crate) policy: Policy,
+    pub(crate) parents: Vec<Parent>,
     pub(crate) instances: u64,
     /// Asks per second of the whole fleet.
     pub(crate) rate: u64,
@@ -64,8 +75,13 @@ pub(crate) struct Workload {
 
 impl Serialize for Workload {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let parents = self.parents.iter().map(|Parent { policy, subjects }| {
+            let bytes = dynamodb_item_bytes(policy);
+            json!({ "policy": policy.name(), "subjects": subjects, "dynamodb_item_bytes": bytes })
+        });
         let value = json!({
             "policy": self.policy.name(),
+            "parents": parents.collect::<Vec<_>>(),
             "instances": self.instances,
             "rate": self.rate,
             "burstiness": self.burstiness,
@@ -93,11 +109,13 @@ impl Workload {
             }
             Ok(number)
         };
+        let subjects = between("subjects", flags.subjects, SUBJECTS_MAX)?;
+        let parents = parents(flags, config, subjects)?;
         let costs = named_costs(flags.costs.iter().map(String::as_str))?;
-        policy.amounts(&costs)?;
-        check_costs(&policy, &costs)?;
+        check_costs(&policy, &parents, &costs)?;
         if flags.store == PlanStore::Dynamodb {
-            DynamoDb::check(&policy)?;
+            let parents = parents.iter().map(|parent| &parent.policy);
+            std::iter::once(&policy).chain(parents).try_for_each(DynamoDb::check)?;
         }
         let rate = flags.rate.parse().map_err(|_| {
             let given = &flags.rate;
@@ -122,10 +140,11 @@ impl Workload {
         }
         Ok(Self {
             policy,
+            parents,
             instances: between("instances", flags.instances, INSTANCES_MAX)?,
             rate,
             burstiness: between("burstiness", flags.burstiness, BURSTINESS_MAX)?,
-            subjects: between("subjects", flags.subjects, SUBJECTS_MAX)?,
+            subjects,
             costs,
             store: flags.store,
             latency,
@@ -146,6 +165,7 @@ impl Workload {
     pub(super) fn minimal(policy: Policy) -> Self {
         Self {
             policy,
+            parents: Vec::new(),
             instances: 1,
             rate: 1,
             burstiness: 1,
@@ -166,11 +186,36 @@ impl Workload {
         }
     }
 
-    /// Returns the size of the item of a subject that uses all of its limits, as DynamoDB bills it; 0 if it cannot keep the
-    /// policy.
-    pub(super) fn dynamodb_item_bytes(&self) -> usize {
-        let subject = "s".repeat(SUBJECT_BYTES);
-        DynamoDb::item_bytes(&self.policy, &subject).unwrap_or(0)
+    /// Returns the policy of each charge of an ask, and its number of subjects.
+    pub(super) fn charges(&self) -> impl Iterator<Item = (&Policy, u64)> {
+        let parents = self.parents.iter().map(|parent| (&parent.policy, parent.subjects));
+        std::iter::once((&self.policy, self.subjects)).chain(parents)
+    }
+
+    pub(super) const fn has_parents(&self) -> bool {
+        !self.parents.is_empty()
+    }
+
+    /// Returns the names of its policies, as in `user, team, account`.
+    pub(super) fn policy_names(&self) -> String {
+        self.charges().map(|(policy, _)| policy.name()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns the ask of the subject with `number` under `policy` and `parents`, which are those of this workload as a strategy
+    /// enforces them. Subjects begin with `prefix`.
+    pub(super) fn ask<'a>(
+        &self,
+        policy: &'a Policy,
+        parents: &'a [Policy],
+        prefix: &str,
+        number: u64,
+    ) -> Ask<'a> {
+        let ask = Ask::new(policy, format!("{prefix}s{number}"));
+        let parents = parents.iter().zip(&self.parents);
+        let ask = parents.fold(ask, |ask, (policy, Parent { subjects, .. })| {
+            ask.and(policy, format!("{prefix}s{}", number % subjects))
+        });
+        ask.with_costs(&self.costs)
     }
 
     /// Returns the mean time between two bursts on one instance, in microseconds.
@@ -179,17 +224,62 @@ impl Workload {
     }
 }
 
+/// Returns the size of the item of a subject that uses all limits of `policy`, as DynamoDB bills it; 0 if it cannot keep the
+/// policy.
+pub(super) fn dynamodb_item_bytes(policy: &Policy) -> usize {
+    DynamoDb::item_bytes(policy, &"s".repeat(SUBJECT_BYTES)).unwrap_or(0)
+}
+
+/// Parses `--parent`, for asks of `subjects` subjects.
+fn parents(flags: &PlanFlags, config: &Config, subjects: u64) -> Result<Vec<Parent>, Error> {
+    let mut parents: Vec<Parent> = Vec::new();
+    for text in &flags.parents {
+        let (name, count) = text.split_once('=').unwrap_or((text, "1"));
+        let policy = config.policies.get(name)?.clone();
+        let count = count.parse().ok().filter(|count| (1..=subjects).contains(count));
+        let count = count.ok_or_else(|| {
+            invalid(format!(
+                "--parent {text} must name a policy and 1 to {subjects} of its subjects, which the {subjects} of --subjects \
+                 share, as in --parent {name}={}",
+                20.min(subjects)
+            ))
+        })?;
+        if name == flags.policy || parents.iter().any(|other| other.policy.name() == name) {
+            return Err(invalid(format!(
+                "policy {name:?} is named twice; each --parent is another policy than --policy and the other parents"
+            )));
+        }
+        parents.push(Parent { policy, subjects: count });
+    }
+    if CHARGES_MAX <= parents.len() {
+        return Err(invalid(format!(
+            "an ask has at most {CHARGES_MAX} charges, so at most {} --parent, not {}",
+            CHARGES_MAX - 1,
+            parents.len()
+        )));
+    }
+    Ok(parents)
+}
+
 /// Refuses an ask that is never denied or never admitted: there would be nothing to compare.
-fn check_costs(policy: &Policy, costs: &Costs) -> Result<(), Error> {
-    let amounts = *Ask::new(policy, "s").with_costs(costs).amounts();
+fn check_costs(policy: &Policy, parents: &[Parent], costs: &Costs) -> Result<(), Error> {
+    let ask =
+        parents.iter().fold(Ask::new(policy, "s"), |ask, parent| ask.and(&parent.policy, "s"));
+    let ask = ask.with_costs(costs);
+    ask.check()?;
+    ask.charges().try_for_each(|charge| check_charge(charge.policy(), *charge.amounts()))
+}
+
+fn check_charge(policy: &Policy, amounts: Amounts) -> Result<(), Error> {
     for (limit, (place, most)) in policy.limits().zip(policy.unit_indexes().zip(policy.effective()))
     {
         let cost = amounts.at(place);
         if most < cost {
             let (name, unit) = (limit.name(), limit.unit());
             return Err(invalid(format!(
-                "an ask that costs {unit}={cost} never fits: limit {name:?} admits at most {most} at once; lower \
-                 --cost {unit}={most}, or raise the limit"
+                "an ask that costs {unit}={cost} never fits: limit {name:?} of policy {:?} admits at most {most} at once; lower \
+                 --cost {unit}={most}, or raise the limit",
+                policy.name()
             )));
         }
     }

@@ -7,6 +7,13 @@ use crate::folder::Folder;
 const SMALL: &str =
     "plan --policy api --instances 3 --rate 300 --subjects 20 --duration 4s --outage 1s";
 
+/// The measured `figure` of `strategy`.
+fn measured(plan: &serde_json::Value, strategy: &str, figure: &str) -> f64 {
+    let lines = plan["measured"]["lines"].as_array().expect("lines");
+    let is = |line: &&serde_json::Value| line["strategy"] == strategy && line["figure"] == figure;
+    lines.iter().find(is).expect("a line")["measured"].as_f64().expect("a number")
+}
+
 /// R002.5: every strategy has its row, and the same seed prints the same page.
 #[test]
 fn r002_5_the_same_seed_prints_the_same_plan() {
@@ -153,6 +160,150 @@ fn wrong_numbers_are_refused_with_what_would_be_right() {
     }
 }
 
+const SEVERAL: &str = r#"
+[[policy]]
+name = "user"
+limits = [{ name = "rps", unit = "requests", rule = "token-bucket", capacity = 20, refill = "20/s" }]
+
+[[policy]]
+name = "team"
+limits = [{ name = "tps", unit = "tokens", rule = "token-bucket", capacity = 300, refill = "300/s" }]
+
+[[policy]]
+name = "account"
+limits = [{ name = "tps", unit = "tokens", rule = "rolling-window", limit = 400, window = "1s" }]
+"#;
+
+const TREE: &str = "plan --policy user --parent team=2 --parent account --cost tokens=5 --instances 3 --rate 150 --subjects 6 \
+                    --duration 4s --outage 1s";
+
+/// Asks with several charges are never over on any strategy, cost one operation each, and say which charge refused them.
+#[test]
+fn a_plan_with_parents_shows_which_charge_refuses() {
+    let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{SEVERAL}"));
+    let (code, plan) = folder.json(TREE);
+    assert_eq!(code, 0);
+    assert_eq!(plan["shape"]["parents"][0]["policy"], "team");
+    assert_eq!(plan["shape"]["parents"][1]["subjects"], 1);
+    let rows = plan["strategies"].as_array().expect("rows");
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
+    assert_eq!(names, ["atomic", "optimistic", "leased", "atomic+fallback", "broker"]);
+    for row in rows {
+        assert_eq!((&row["over_issued"], &row["over_max"]), (&0.into(), &0.into()), "{row}");
+        let number = |figure: &str| row[figure].as_u64().expect("a number");
+        let refused: Vec<(&str, u64)> = (row["refused_by"].as_array().expect("charges").iter())
+            .map(|one| (one["policy"].as_str().unwrap(), one["asks"].as_u64().unwrap()))
+            .collect();
+        assert_eq!(
+            refused.iter().map(|(policy, _)| *policy).collect::<Vec<_>>(),
+            ["user", "team", "account"]
+        );
+        let all: u64 = refused.iter().map(|(_, asks)| asks).sum();
+        assert_eq!(number("asks"), number("admitted") + number("failed") + all, "{row}");
+        // 750 tokens per second against 600 of the teams and 400 of the account; a user has more than it asks for.
+        assert_eq!(refused[0].1, 0, "{row}");
+        assert!(0 < refused[2].1, "{row}");
+    }
+    let atomic = &rows[0];
+    let number = |figure: &str| atomic[figure].as_f64().expect("a number");
+    let asks_per_second = number("asks") / 4.0;
+    assert!((number("store_ops_per_second") - asks_per_second).abs() < 3.0, "{atomic}");
+    assert_eq!(number("store_entries_per_second"), 3.0 * number("store_ops_per_second"));
+    // Two units for each of three items of an admitted ask, and one to read each of any ask.
+    let (writes, reads) =
+        (number("dynamodb_write_units_per_second"), number("dynamodb_read_units_per_second"));
+    assert!((writes - 6.0 * number("admitted_per_second")).abs() < 6.0 * 3.0, "{atomic}");
+    assert_eq!(reads, 3.0 * number("store_ops_per_second"));
+    let page = folder.run(TREE);
+    assert_eq!((page.code, &*page.err), (0, ""));
+    for part in [
+        "policy user and 2 subjects of team and 1 subject of account, 3 instances",
+        "\nrefused, of all asks, by the charge that binds:\nstrategy          user   team  account\n",
+        "an admitted ask is one TransactWriteItems, at 2 write units per item and KB, and one BatchGetItem",
+    ] {
+        assert!(page.out.contains(part), "{part}: {}", page.out);
+    }
+    assert_eq!(page.out, folder.run(TREE).out);
+}
+
+/// DynamoDB reads the items of an admitted ask after their transaction, which takes a second round trip.
+#[test]
+fn a_plan_with_parents_on_dynamodb_takes_two_round_trips() {
+    let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{SEVERAL}"));
+    let p50 = |flags: &str| {
+        let (code, plan) = folder.json(&format!("{TREE} --store-latency 10ms {flags}"));
+        assert_eq!(code, 0);
+        plan["strategies"][0]["p50_us"].as_u64().expect("a time")
+    };
+    let (redis, dynamodb) = (p50("--store redis"), p50("--store dynamodb"));
+    assert!((8_000..12_000).contains(&redis), "{redis}");
+    assert!((13_000..25_000).contains(&dynamodb), "{dynamodb}");
+}
+
+#[test]
+fn wrong_parents_are_refused_with_what_would_be_right() {
+    let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{SEVERAL}"));
+    let plan = "plan --policy user --rate 10 --subjects 6";
+    let many = " --parent team".repeat(8);
+    let rows = [
+        ("--parent teem", "did you mean team?"),
+        (
+            "--parent team=0",
+            "1 to 6 of its subjects, which the 6 of --subjects share, as in --parent team=6",
+        ),
+        ("--parent team=7", "1 to 6 of its subjects"),
+        ("--parent team=x", "--parent team=x must name a policy and 1 to 6 of its subjects"),
+        ("--parent user", "policy \"user\" is named twice; each --parent is another policy"),
+        (&*many, "policy \"team\" is named twice"),
+        ("--parent team --cost miles=1", "has a limit on \"miles\""),
+        (
+            "--parent team --cost tokens=301",
+            "limit \"tps\" of policy \"team\" admits at most 300 at once",
+        ),
+        ("--parent team --cost tokens=0", "costs nothing that policy \"team\" limits"),
+    ];
+    for (arguments, expected) in rows {
+        let ran = folder.run(&format!("{plan} {arguments}"));
+        assert_eq!((ran.code, &*ran.out), (2, ""), "{arguments}: {}", ran.err);
+        assert!(ran.err.contains(expected), "{arguments}: {}", ran.err);
+    }
+    let policies: String = (0..9)
+        .map(|number| {
+            format!(
+                "[[policy]]\nname = \"p{number}\"\nlimits = [{{ name = \"l\", unit = \"requests\", rule = \"token-bucket\", \
+                 capacity = 9, refill = \"9/s\" }}]\n"
+            )
+        })
+        .collect();
+    let folder = Folder::with(&format!("[store]\nkind = \"memory\"\n{policies}"));
+    let parents: String = (1..9).map(|number| format!(" --parent p{number}")).collect();
+    let ran = folder.run(&format!("plan --policy p0 --rate 10{parents}"));
+    assert!(
+        ran.err.contains("an ask has at most 8 charges, so at most 7 --parent, not 8"),
+        "{}",
+        ran.err
+    );
+}
+
+/// The same traffic with several charges on a real store, by processes, beside a simulation of it.
+#[test]
+fn a_plan_with_parents_is_measured_on_redis() {
+    let redis = Redis::start().expect("a server");
+    let folder =
+        Folder::with(&format!("[store]\nkind = \"redis\"\nurl = \"{}\"\n{SEVERAL}", redis.url()));
+    let (code, plan) = folder.json(&format!("{TREE} --measure --measure-for 2s"));
+    assert_eq!(code, 0);
+    let atomic = |figure: &str| measured(&plan, "atomic", figure);
+    assert!(0.0 < atomic("admitted/s"));
+    assert_eq!(atomic("over-issued %"), 0.0);
+    assert!(0.0 < atomic("refused by account %"));
+    assert_eq!(atomic("refused by user %"), 0.0);
+    // Parents are reset as well.
+    for keys in ["*team/plan-*", "*account/plan-*"] {
+        assert_eq!(redis.command(&["KEYS", keys]).expect("it answers").trim(), "");
+    }
+}
+
 /// R002.5: the same traffic on a real store, by processes, beside a simulation of it.
 #[test]
 fn r002_5_a_plan_is_measured_on_redis() {
@@ -166,12 +317,7 @@ fn r002_5_a_plan_is_measured_on_redis() {
         "plan --policy api --instances 2 --rate 60 --subjects 3 --duration 2s --outage 500ms";
     let (code, plan) = folder.json(&format!("{measure} --measure --measure-for 2s"));
     assert_eq!(code, 0);
-    let lines = plan["measured"]["lines"].as_array().expect("lines");
-    let atomic = |figure: &str| {
-        let is =
-            |line: &&serde_json::Value| line["strategy"] == "atomic" && line["figure"] == figure;
-        lines.iter().find(is).expect("a line")["measured"].as_f64().expect("a number")
-    };
+    let atomic = |figure: &str| measured(&plan, "atomic", figure);
     // How many came within the two seconds is the machine's to say; that none was too many is ours.
     assert!(0.0 < atomic("admitted/s"));
     assert_eq!(atomic("over-issued %"), 0.0);
