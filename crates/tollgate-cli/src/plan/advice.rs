@@ -39,13 +39,15 @@ pub(super) fn recommend(workload: &Workload, rows: &[Row]) -> Advice {
     let fewest = workload.charges().map(|(_, subjects)| subjects).min().unwrap_or(1);
     let per_key = atomic.figures.store_writes_per_second / fewest as f64;
     let is_hot = workload.store == PlanStore::Dynamodb && DYNAMODB_KEY_WRITES_MAX < per_key;
+    // Asks with several charges write to the parent under every strategy that does not save operations.
+    let any_saving = is_hot && !workload.has_parents();
     let cheapest = rows
         .iter()
         .skip(1)
         .filter(exact)
         .filter(useful)
         .min_by(|one, other| ops(one).total_cmp(&ops(other)));
-    if let Some(row) = cheapest.filter(|row| is_hot || ops(row) <= ops(atomic) * SAVING) {
+    if let Some(row) = cheapest.filter(|row| any_saving || ops(row) <= ops(atomic) * SAVING) {
         let reason = format!(
             "it is never over, admits {:.1}% of what an exact limiter would, and needs {:.0} store operations per \
              second where atomic needs {:.0}",
