@@ -100,6 +100,8 @@ function recordRow(record) {
     if (name === "subject") {
       const notes = [record.outcome === "shadow_denied" && "only in shadow", record.outcome === "admitted" && "admitted", record.degraded && "degraded"];
       for (const note of notes.filter(Boolean)) cell.append(" ", element("span", { className: "tag" }, note));
+      const others = (record.charges ?? []).map((charge) => `${charge.policy}:${charge.subject}${charge.refused ? ` (refused by ${charge.refused.join(", ")})` : ""}`);
+      if (others.length) cell.append(" ", element("span", { className: "tag", title: others.join("\n") }, `${others.length} charges`));
     }
     return cell;
   });
