@@ -1,8 +1,10 @@
 //! `tollgate audit denials`: the audit log of a broker as a table.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 use tollgate::{Span, Timestamp};
-use tollgate_protocol::json::{AuditRecord, AuditResponse, counted};
+use tollgate_protocol::json::{AuditCharge, AuditRecord, AuditResponse, counted};
 
 use crate::args::AuditDenials;
 use crate::remote::Remote;
@@ -43,17 +45,31 @@ fn table(found: &AuditResponse) -> String {
     lines.join("\n")
 }
 
-/// The columns of a table of records.
-const COLUMNS: [&str; 7] =
-    ["when", "subject", "policy", "limit", "asked", "retry after", "outcome"];
+/// The columns of a table of records. The last is there if a record has several charges.
+const COLUMNS: [&str; 8] =
+    ["when", "subject", "policy", "limit", "asked", "retry after", "outcome", "charges"];
 
 /// Formats `records` as aligned lines, with a header.
 pub(crate) fn rows(records: &[AuditRecord]) -> Vec<String> {
+    let has_charges = records.iter().any(|record| !record.charges.is_empty());
+    let columns = &COLUMNS[..COLUMNS.len() - usize::from(!has_charges)];
     let rows: Vec<Value> = records.iter().map(row).collect();
     if rows.is_empty() {
-        return vec![COLUMNS.join("  ")];
+        return vec![columns.join("  ")];
     }
-    output::table(&COLUMNS, &rows, "").lines().map(str::to_owned).collect()
+    output::table(columns, &rows, "").lines().map(str::to_owned).collect()
+}
+
+/// Formats a charge, as in `team:t7 requests=1 tokens=400 (refused by tpm)`.
+fn charge(charge: &AuditCharge) -> String {
+    let mut text = format!("{}:{}", charge.policy, charge.subject);
+    for (unit, amount) in charge.costs.iter() {
+        let _ = write!(text, " {unit}={amount}");
+    }
+    if !charge.refused.is_empty() {
+        let _ = write!(text, " (refused by {})", charge.refused.join(", "));
+    }
+    text
 }
 
 fn row(record: &AuditRecord) -> Value {
@@ -72,5 +88,7 @@ fn row(record: &AuditRecord) -> Value {
         "asked": asked.map(|(asked, unit)| counted(asked, unit)),
         "retry after": retry,
         "outcome": format!("{}{degraded}", record.outcome),
+        "charges": (!record.charges.is_empty())
+            .then(|| record.charges.iter().map(charge).collect::<Vec<_>>().join("; ")),
     })
 }

@@ -10,8 +10,8 @@ use tollgate::spec::LimitSpec;
 use tollgate::{Error, ErrorKind, Span};
 use tollgate_protocol::json::{
     AcquireRequest, AcquireResponse, Changed, Charge, ChargeActual, OverrideDescription,
-    PermitRequest, PoliciesResponse, Renewed, SettleRequest, StandingQuery, StandingResponse,
-    ViolationRequest, named_costs,
+    OverrideRequest, PermitRequest, PoliciesResponse, Renewed, SettleRequest, StandingQuery,
+    StandingResponse, ViolationRequest, named_costs,
 };
 
 use crate::args::{Acquire, Override, Settle, SubjectArgs, Violation};
@@ -30,7 +30,7 @@ pub(crate) enum Call {
     Reset(StandingQuery),
     Violation(ViolationRequest),
     Policies,
-    Override { of: StandingQuery, limits: Vec<LimitSpec> },
+    Override { of: StandingQuery, body: OverrideRequest },
     Restore(StandingQuery),
 }
 
@@ -72,6 +72,7 @@ impl Call {
             costs: named_costs(args.costs.iter().map(String::as_str))?,
             wait_ms: args.wait.as_deref().map(wait_ms).transpose()?,
             id: args.id,
+            tenant: args.tenant,
             ..AcquireRequest::default()
         };
         if let [policy, subject] = &*args.subjects
@@ -117,8 +118,8 @@ impl Call {
     pub(crate) fn violation(args: Violation) -> Result<Self, Error> {
         let request = ViolationRequest {
             retry_after_ms: args.retry_after.parse::<Span>()?.as_millis_ceil(),
-            policy: args.policy,
-            subject: args.subject,
+            policy: args.policy.unwrap_or_default(),
+            subject: args.subject.unwrap_or_default(),
             limit: args.limit,
             permit: args.permit,
         };
@@ -126,9 +127,13 @@ impl Call {
         Ok(Self::Violation(request))
     }
 
-    pub(crate) fn overriding(Override { of, set, remove }: Override) -> Result<Self, Error> {
+    pub(crate) fn overriding(args: Override) -> Result<Self, Error> {
+        let Override { of, set, weight, remove } = args;
         let of = of.into();
-        Ok(if remove { Self::Restore(of) } else { Self::Override { of, limits: limits(&set)? } })
+        if remove {
+            return Ok(Self::Restore(of));
+        }
+        Ok(Self::Override { of, body: OverrideRequest { limits: limits(&set)?, weight } })
     }
 }
 

@@ -165,6 +165,9 @@ pub(crate) fn detail(incident: &Incident) -> String {
         let word = if one.admitted { "admitted" } else { "denied" };
         let _ = write!(text, "\n  {} {word} {}", one.at, one.costs);
     }
+    for other in &incident.others {
+        let _ = write!(text, "\n{}", detail(other));
+    }
     text
 }
 

@@ -71,10 +71,17 @@ impl Local {
 
     fn check(&self, call: &Call) -> Result<(), Error> {
         match call {
+            Call::Acquire(request) if request.tenant.is_some() => Err(Error::new(
+                ErrorKind::Invalid,
+                "--tenant is for a broker, where asks wait in a queue; name one with --server URL",
+            )),
             Call::Acquire(request) => {
                 let policies =
                     request.resolve(|name, _| self.config.policies.get(name).cloned())?;
                 Ok(request.ask(&policies)?.check()?)
+            }
+            Call::Violation(ViolationRequest { permit: Some(permit), .. }) => {
+                permit_token::check_shape(permit)
             }
             Call::Standing(StandingQuery { policy, subject })
             | Call::Reset(StandingQuery { policy, subject })
@@ -101,10 +108,10 @@ impl Local {
         };
         let now = self.clock.now();
         Ok(match call {
-            Call::Override { of, limits } => {
+            Call::Override { of, body } => {
                 let policy = policies.get(&of.policy)?;
-                let (subject, limits) = (of.subject.clone(), limits.clone());
-                let spec = OverrideSpec { subject, limits };
+                let (subject, limits) = (of.subject.clone(), body.limits.clone());
+                let spec = OverrideSpec { subject, limits, weight: body.weight };
                 let put = |overrides: &mut Overrides| overrides.put(policy, &spec);
                 let (overrides, _) = Overrides::change(&*store, now, put).await?;
                 let (in_force, _) = overrides.apply(policies);
@@ -182,8 +189,15 @@ impl Local {
                 Reply::Changed(Changed { changed: gate.reset(policy, &query.subject).await? })
             }
             Call::Violation(request) => {
-                let policy = policies.get(&request.policy)?;
-                Reply::Incident(Box::new(self.violation(policy, request, &*gate).await?))
+                let permit = request.permit.as_deref().map(open_permit).transpose()?;
+                let charges = match &permit {
+                    Some(permit) => {
+                        let charges = request.charges(permit)?.into_iter();
+                        charges.map(|charge| (charge.policy(), charge.subject())).collect()
+                    }
+                    None => vec![(policies.get(&request.policy)?, request.subject.as_str())],
+                };
+                Reply::Incident(Box::new(self.violation(&charges, request, &*gate).await?))
             }
             Call::Policies | Call::Override { .. } | Call::Restore(_) => {
                 self.change_policies(call).await?
@@ -191,14 +205,16 @@ impl Local {
         })
     }
 
-    /// Reports a violation, and feeds the telemetry sinks, since there is no broker to do it.
+    /// Reports a violation about `charges`, and feeds the telemetry sinks, since there is no broker to do it.
     async fn violation(
         &self,
-        policy: &Policy,
+        charges: &[(&Policy, &str)],
         request: &ViolationRequest,
         gate: &dyn Gate,
     ) -> Result<Incident, Error> {
-        let ask = Ask::new(policy, request.subject.as_str());
+        let Some(ask) = Ask::for_subjects(charges.iter().copied()) else {
+            return Err(Error::new(ErrorKind::Invalid, "a violation is about a charge"));
+        };
         let violation = Violation {
             ask: &ask,
             limit: request.limit.as_deref(),

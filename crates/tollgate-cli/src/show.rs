@@ -190,6 +190,9 @@ pub(crate) fn policies(policies: &PoliciesResponse) -> String {
         if policy.shadow {
             text += " (shadow: never refuses)";
         }
+        if policy.weight != 1 {
+            let _ = write!(text, " (weight {})", policy.weight);
+        }
         for limit in &policy.limits {
             let LimitDescription { name, unit, summary, effective, .. } = limit;
             let _ = write!(text, "\n  {name}: {unit}, {summary}");
@@ -235,6 +238,9 @@ fn overridden(of: &OverrideDescription) -> String {
     }
     for LimitDescription { name, unit, summary, .. } in &of.limits {
         let _ = write!(text, "\n  {name}: {unit}, {summary}");
+    }
+    if of.weight != 1 {
+        let _ = write!(text, "\n  weight {}", of.weight);
     }
     text
 }

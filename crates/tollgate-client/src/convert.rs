@@ -32,7 +32,9 @@ pub(crate) fn policies<'a>(ask: &'a Ask<'_>) -> impl Iterator<Item = &'a Policy>
 /// Returns the request of `ask`. Every unit is named, so that none gets its default at the broker.
 pub(crate) fn acquire_request(ask: &Ask<'_>) -> AcquireRequest {
     let id = ask.id_text().map(str::to_owned);
-    let request = AcquireRequest { id, id_ttl_ms: id_ttl_ms(ask), ..AcquireRequest::default() };
+    let tenant = ask.named_tenant().map(|(tenant, _)| tenant.to_owned());
+    let request =
+        AcquireRequest { id, id_ttl_ms: id_ttl_ms(ask), tenant, ..AcquireRequest::default() };
     if !ask.has_several_charges() {
         let in_front = ask.in_front().iter();
         return AcquireRequest {

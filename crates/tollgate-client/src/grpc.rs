@@ -97,6 +97,7 @@ impl GrpcGate {
             wait_ms: 0,
             behind: request.behind.into_iter().map(|amounts| messages::Costs { amounts }).collect(),
             charges: request.charges.into_iter().map(Into::into).collect(),
+            tenant: request.tenant,
         };
         let answer =
             self.call(message, async |mut calls, message| calls.acquire(message).await).await?;

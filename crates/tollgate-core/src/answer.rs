@@ -74,6 +74,8 @@ struct Carried {
     /// The permits of the charges after the first.
     more: Vec<Permit>,
     has_own_costs: bool,
+    /// The tenant that its ask named, and its weight.
+    tenant: Option<(Arc<str>, u64)>,
 }
 
 impl Permit {
@@ -146,6 +148,27 @@ impl Permit {
     pub fn with_seal(mut self, seal: impl Into<Arc<str>>) -> Self {
         let carried = self.carried.take().map(|carried| *carried).unwrap_or_default();
         self.carrying(Carried { seal: Some(seal.into()), ..carried })
+    }
+
+    /// Sets the tenant that its ask [named](Ask::for_tenant), and its weight.
+    #[must_use]
+    pub fn with_tenant(mut self, tenant: &str, weight: u64) -> Self {
+        let carried = self.carried.take().map(|carried| *carried).unwrap_or_default();
+        self.carrying(Carried { tenant: Some((tenant.into(), weight.max(1))), ..carried })
+    }
+
+    /// Returns the tenant that its ask named, and its weight.
+    #[must_use]
+    pub fn named_tenant(&self) -> Option<(&str, u64)> {
+        let (tenant, weight) = self.carried.as_ref()?.tenant.as_ref()?;
+        Some((tenant, *weight))
+    }
+
+    /// Returns the tenant of its ask, and its weight: those that were named, or the subject of the first charge and the
+    /// weight of its policy.
+    #[must_use]
+    pub fn tenant(&self) -> (&str, u64) {
+        self.named_tenant().unwrap_or_else(|| (self.subject(), self.policy.weight()))
     }
 
     /// Marks the permit of a charge with costs of its own: the actual costs of the ask do not apply to it.

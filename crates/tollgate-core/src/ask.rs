@@ -3,7 +3,9 @@
 
 use std::borrow::Cow;
 
-use crate::bounds::{BEHIND_MAX, CHARGES_MAX, ID_BYTES_MAX, ID_HORIZON, NUMBER_MAX};
+use crate::bounds::{
+    BEHIND_MAX, CHARGES_MAX, ID_BYTES_MAX, ID_HORIZON, NUMBER_MAX, SUBJECT_BYTES_MAX,
+};
 use crate::costs::{Amounts, Costs};
 use crate::entry::Arrears;
 use crate::error::Error;
@@ -123,6 +125,8 @@ struct Rare<'a> {
     alternatives: u64,
     /// Costs of units that no charge has so far.
     unplaced: Vec<(Box<str>, u64)>,
+    /// The tenant, if it is not the subject of the first charge, and its weight.
+    tenant: Option<(Cow<'a, str>, u64)>,
 }
 
 impl<'a> Ask<'a> {
@@ -133,6 +137,16 @@ impl<'a> Ask<'a> {
         let subject = subject.into();
         let rare = check_subject(&subject).err().map(Rare::with_fault);
         Self { charge: Charge::new(policy, subject), refundable: true, rare }
+    }
+
+    /// Creates an ask with a charge for each policy and subject of `charges`, in their order; `None` if there are none.
+    pub fn for_subjects<S: Into<Cow<'a, str>>>(
+        charges: impl IntoIterator<Item = (&'a Policy, S)>,
+    ) -> Option<Self> {
+        let mut charges = charges.into_iter();
+        let (policy, subject) = charges.next()?;
+        let first = Self::new(policy, subject);
+        Some(charges.fold(first, |ask, (policy, subject)| ask.and(policy, subject)))
     }
 
     /// Creates an ask whose first charge has costs of its own: the costs of the ask apply only to charges that are added. An
@@ -284,6 +298,32 @@ impl<'a> Ask<'a> {
         self
     }
 
+    /// Names the tenant that takes the turn of the ask where asks wait for a shared limit, with its
+    /// [weight](crate::PolicyBuilder::weight); zero counts as one. Otherwise it is the subject of the first charge.
+    #[must_use]
+    pub fn for_tenant(mut self, tenant: impl Into<Cow<'a, str>>, weight: u64) -> Self {
+        let tenant = tenant.into();
+        if let Err(fault) = check_tenant(&tenant) {
+            self.rare().fault.get_or_insert(fault);
+        }
+        self.rare().tenant = Some((tenant, weight.max(1)));
+        self
+    }
+
+    /// Returns the tenant that was named, and its weight.
+    #[must_use]
+    pub fn named_tenant(&self) -> Option<(&str, u64)> {
+        let (tenant, weight) = self.rare.as_ref()?.tenant.as_ref()?;
+        Some((tenant, *weight))
+    }
+
+    /// Returns the tenant, and its weight: those that were named, or the subject of the first charge and the weight of its
+    /// policy.
+    #[must_use]
+    pub fn tenant(&self) -> (&str, u64) {
+        self.named_tenant().unwrap_or_else(|| (self.subject(), self.policy().weight()))
+    }
+
     /// Declares that the caller never settles or releases its permit: a token bucket then records nothing for giving back, and
     /// gives nothing back.
     #[inline]
@@ -337,6 +377,9 @@ impl<'a> Ask<'a> {
                     own_costs: rare.own_costs,
                     alternatives: rare.alternatives,
                     unplaced: rare.unplaced,
+                    tenant: rare
+                        .tenant
+                        .map(|(tenant, weight)| (Cow::Owned(tenant.into_owned()), weight)),
                 })
             }),
         }
@@ -517,6 +560,15 @@ impl ExactSizeIterator for Charges<'_, '_> {}
 #[cold]
 pub(crate) fn no_such_unit(unit: &str) -> Error {
     Error::invalid(format!("no policy of the ask has a limit on {unit:?}"))
+}
+
+fn check_tenant(tenant: &str) -> Result<(), Error> {
+    match tenant.len() {
+        1..=SUBJECT_BYTES_MAX => Ok(()),
+        bytes => Err(Error::invalid(format!(
+            "a tenant must be 1 to {SUBJECT_BYTES_MAX} bytes long, not {bytes}"
+        ))),
+    }
 }
 
 #[cold]

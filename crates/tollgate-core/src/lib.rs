@@ -40,7 +40,7 @@ pub use joint::{Joint, JointDecision};
 pub use older::apply_older;
 pub use operation::{Applied, Change, JoinedOutcome, Operation, Outcome, PartOperation, apply};
 pub use policy::{
-    Borders, Derived, Headroom, Limit, OnStoreFailure, Policy, PolicyBuilder, REQUESTS,
+    Borders, Derived, Headroom, Limit, OnStoreFailure, Override, Policy, PolicyBuilder, REQUESTS,
     check_subject,
 };
 pub use rule::{CalendarWindow, Concurrency, Period, Refill, RollingWindow, Rule, TokenBucket};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Row, params, params_from_iter};
 use tokio::sync::oneshot;
-use tollgate::audit::{AuditLog, Binding, Page, Query, Record, Retention};
+use tollgate::audit::{AuditLog, Binding, Page, Query, Record, RecordedCharge, Retention};
 use tollgate::gate::BoxFuture;
 use tollgate::{Error, ErrorKind, Span, Timestamp};
 
@@ -30,11 +30,15 @@ const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS records (
         number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, policy TEXT NOT NULL, subject TEXT NOT NULL,
         outcome TEXT NOT NULL, degraded INTEGER NOT NULL, limit_name TEXT, unit TEXT, asked INTEGER, retry_after INTEGER,
-        by_key TEXT
+        by_key TEXT, charges TEXT
     );
     CREATE INDEX IF NOT EXISTS by_subject ON records (subject, number);
     CREATE INDEX IF NOT EXISTS by_outcome ON records (outcome, number);
-    CREATE INDEX IF NOT EXISTS by_time ON records (at);";
+    CREATE INDEX IF NOT EXISTS by_time ON records (at);
+    CREATE TABLE IF NOT EXISTS charges (
+        subject TEXT NOT NULL, policy TEXT NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (subject, policy, number)
+    ) WITHOUT ROWID;
+    CREATE INDEX IF NOT EXISTS charges_by_number ON charges (number);";
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
@@ -107,17 +111,19 @@ fn open(path: &Path) -> Result<Connection, Error> {
     let made = connection.execute_batch(&format!(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA application_id = {APPLICATION_ID}; {TABLES}"
     ));
-    made.and_then(|()| add_by_key(&connection)).map_err(|error| fault("create", path, error))?;
+    made.and_then(|()| add_columns(&connection)).map_err(|error| fault("create", path, error))?;
     Ok(connection)
 }
 
-/// Adds the column `by_key` to a file of an earlier version.
-fn add_by_key(connection: &Connection) -> rusqlite::Result<()> {
-    let sql = "SELECT count(*) FROM pragma_table_info('records') WHERE name = 'by_key'";
-    match connection.query_row(sql, [], |row| row.get::<_, u32>(0))? {
-        0 => connection.execute_batch("ALTER TABLE records ADD COLUMN by_key TEXT"),
-        _ => Ok(()),
+/// Adds the columns that a file of an earlier version lacks.
+fn add_columns(connection: &Connection) -> rusqlite::Result<()> {
+    for column in ["by_key", "charges"] {
+        let sql = "SELECT count(*) FROM pragma_table_info('records') WHERE name = ?1";
+        if connection.query_row(sql, [column], |row| row.get::<_, u32>(0))? == 0 {
+            connection.execute_batch(&format!("ALTER TABLE records ADD COLUMN {column} TEXT"))?;
+        }
     }
+    Ok(())
 }
 
 impl AuditLog for EmbeddedAudit {
@@ -144,7 +150,10 @@ fn append(connection: &mut Connection, records: &[Record]) -> rusqlite::Result<(
     {
         let mut insert = transaction.prepare_cached(
             "INSERT INTO records (at, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after,
-             by_key) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+             by_key, charges) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        )?;
+        let mut insert_charge = transaction.prepare_cached(
+            "INSERT OR IGNORE INTO charges (subject, policy, number) VALUES (?1, ?2, ?3)",
         )?;
         for record in records {
             let binding = record.binding.as_ref();
@@ -161,7 +170,12 @@ fn append(connection: &mut Connection, records: &[Record]) -> rusqlite::Result<(
                     .and_then(|binding| binding.retry_after)
                     .map(|wait| integer(wait.as_micros())),
                 record.by.as_deref(),
+                charges_text(&record.charges)?,
             ])?;
+            let number = transaction.last_insert_rowid();
+            for charge in &record.charges {
+                insert_charge.execute(params![&*charge.subject, &*charge.policy, number])?;
+            }
         }
     }
     transaction.commit()
@@ -170,17 +184,25 @@ fn append(connection: &mut Connection, records: &[Record]) -> rusqlite::Result<(
 fn find(connection: &Connection, query: &Query) -> rusqlite::Result<Vec<Record>> {
     let text = |text: &str| Value::Text(text.to_owned());
     let conditions = [
-        ("policy =", query.policy.as_deref().map(text)),
-        ("subject =", query.subject.as_deref().map(text)),
         ("at >=", query.since.map(|since| Value::Integer(integer(since.as_micros())))),
         ("outcome =", query.outcome.map(|outcome| text(outcome.name()))),
         ("degraded =", query.degraded.then_some(Value::Integer(1))),
         ("number <", query.before.map(|before| Value::Integer(integer(before)))),
     ];
-    let mut sql = "SELECT number, at, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after, by_key \
-                   FROM records WHERE true"
+    let mut sql = "SELECT number, at, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after, by_key, \
+                   charges FROM records WHERE true"
         .to_owned();
-    let mut values = Vec::new();
+    let mut values: Vec<Value> = Vec::new();
+    let about = [("policy", query.policy.as_deref()), ("subject", query.subject.as_deref())];
+    let about: Vec<(&str, &str)> =
+        about.into_iter().filter_map(|(column, text)| Some((column, text?))).collect();
+    if !about.is_empty() {
+        // A record is about each of its charges.
+        let equal: Vec<String> = about.iter().map(|(column, _)| format!("{column} = ?")).collect();
+        let equal = equal.join(" AND ");
+        sql += &format!(" AND ({equal} OR number IN (SELECT number FROM charges WHERE {equal}))");
+        values.extend(about.iter().chain(&about).map(|(_, wanted)| text(wanted)));
+    }
     for (condition, value) in conditions {
         if let Some(value) = value {
             sql += &format!(" AND {condition} ?");
@@ -215,7 +237,23 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
         }),
         degraded: row.get(5)?,
         by: text(10)?.map(Into::into),
+        charges: match text(11)? {
+            Some(charges) => serde_json::from_str(&charges).map_err(|error| {
+                let kind = rusqlite::types::Type::Text;
+                rusqlite::Error::FromSqlConversionFailure(11, kind, Box::new(error))
+            })?,
+            None => Vec::new(),
+        },
     })
+}
+
+/// Returns the column of `charges`; null if there are none.
+fn charges_text(charges: &[RecordedCharge]) -> rusqlite::Result<Option<String>> {
+    if charges.is_empty() {
+        return Ok(None);
+    }
+    let text = serde_json::to_string(charges);
+    text.map(Some).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
 fn trim(connection: &Connection, keep: Retention, now: Timestamp) -> rusqlite::Result<u64> {
@@ -229,6 +267,12 @@ fn trim(connection: &Connection, keep: Retention, now: Timestamp) -> rusqlite::R
                  (SELECT number FROM records ORDER BY number DESC LIMIT 1 OFFSET ?1)",
         )?
         .execute([integer(keep.entries_max as u64)])?;
+    // Those of a record in the middle, whose clock was wrong, go when their turn comes; no query finds them.
+    connection
+        .prepare_cached(
+            "DELETE FROM charges WHERE number < (SELECT coalesce(min(number), 9223372036854775807) FROM records)",
+        )?
+        .execute([])?;
     Ok((old + beyond) as u64)
 }
 

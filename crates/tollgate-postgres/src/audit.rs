@@ -1,11 +1,12 @@
 //! The audit in PostgreSQL: a table beside the entries, one statement for a batch, and a connection of its own, so that
 //! decisions never wait for it.
 
+use serde_json::{Value, json};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tollgate::audit::{AuditLog, Binding, Outcome, Page, Query, Record, Retention};
+use tollgate::audit::{AuditLog, Binding, Outcome, Page, Query, Record, RecordedCharge, Retention};
 use tollgate::gate::BoxFuture;
-use tollgate::{Error, Span, Timestamp};
+use tollgate::{Error, ErrorKind, Span, Timestamp};
 
 use crate::migrate;
 use crate::options::Options;
@@ -31,7 +32,7 @@ pub struct PostgresAudit {
 
 impl PostgresAudit {
     /// Opens the audit beside the tables of the store, which are made or brought to this version if they are not. In tables
-    /// that [`Options::format`] leaves at version 3, records have no name of a key.
+    /// that [`Options::format`] leaves at version 3, records have neither the name of a key nor charges.
     ///
     /// # Errors
     /// As [`Postgres::open`](crate::Postgres::open).
@@ -67,21 +68,23 @@ impl PostgresAudit {
             .iter()
             .map(|record| binding(record)?.retry_after.map(|wait| integer(wait.as_micros())))
             .collect();
-        // A table of version 3 has no place for the name of a key.
-        let by_key = match self.version.is_still_old(&self.pool, &self.schema).await? {
+        // A table of version 3 has no place for them.
+        let newer = match self.is_old().await? {
             true => "",
-            false => ", by_key",
+            false => ", by_key, charges",
         };
         let columns = format!(
-            "at_us, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after_us{by_key}"
+            "at_us, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after_us{newer}"
         );
         let sql = format!(
-            "INSERT INTO {} ({columns}) SELECT {columns} FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-             r(at_us, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after_us, by_key)",
+            "INSERT INTO {} ({columns}) SELECT {columns} FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+             r(at_us, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after_us, by_key, charges)",
             self.table
         );
         let by: Vec<Option<&str>> = records.iter().map(|record| record.by.as_deref()).collect();
-        let parameters: [Parameter<'_>; 10] = [
+        let charges: Vec<Option<Value>> =
+            records.iter().map(|record| charges_value(&record.charges)).collect();
+        let parameters: [Parameter<'_>; 11] = [
             (&at, Type::INT8_ARRAY),
             (&policies, Type::TEXT_ARRAY),
             (&subjects, Type::TEXT_ARRAY),
@@ -92,11 +95,18 @@ impl PostgresAudit {
             (&asked, Type::INT8_ARRAY),
             (&waits, Type::INT8_ARRAY),
             (&by, Type::TEXT_ARRAY),
+            (&charges, Type::JSONB_ARRAY),
         ];
         self.pool.query(&sql, &parameters, WRITING).await.map(drop)
     }
 
+    /// Returns whether the table is still one of version 3.
+    async fn is_old(&self) -> Result<bool, Error> {
+        self.version.is_still_old(&self.pool, &self.schema).await
+    }
+
     async fn read(&self, query: &Query) -> Result<Page, Error> {
+        let charges = if self.is_old().await? { "NULL::jsonb" } else { "charges" };
         let subject = query.subject.as_deref().map(quote::store);
         let since = query.since.map(|since| integer(since.as_micros()));
         let outcome = query.outcome.map(Outcome::name);
@@ -104,15 +114,16 @@ impl PostgresAudit {
         let rows = i64::try_from(query.rows() + 1).unwrap_or(i64::MAX);
         let sql = format!(
             "SELECT number, at_us, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after_us,
-                    to_jsonb(a) ->> 'by_key' AS by_key
+                    to_jsonb(a) ->> 'by_key' AS by_key, {charges} AS charges
              FROM {} a
-             WHERE ($1::text IS NULL OR policy = $1) AND ($2::text IS NULL OR subject = $2)
+             WHERE (($1::text IS NULL OR policy = $1) AND ($2::text IS NULL OR subject = $2) OR {charges} @> $8)
                AND ($3::int8 IS NULL OR $3 <= at_us) AND ($4::text IS NULL OR outcome = $4)
                AND (NOT $5 OR degraded) AND ($6::int8 IS NULL OR number < $6)
              ORDER BY number DESC LIMIT $7",
             self.table
         );
-        let parameters: [Parameter<'_>; 7] = [
+        let charge = charge_like(query.policy.as_deref(), subject.as_deref());
+        let parameters: [Parameter<'_>; 8] = [
             (&query.policy, Type::TEXT),
             (&subject, Type::TEXT),
             (&since, Type::INT8),
@@ -120,6 +131,7 @@ impl PostgresAudit {
             (&query.degraded, Type::BOOL),
             (&before, Type::INT8),
             (&rows, Type::INT8),
+            (&charge, Type::JSONB),
         ];
         let found = self.pool.query(&sql, &parameters, READING).await?;
         Ok(query.page(found.iter().map(record).collect::<Result<_, Error>>()?))
@@ -171,7 +183,38 @@ fn record(row: &Row) -> Result<Record, Error> {
         }),
         degraded: row.get("degraded"),
         by: row.get::<_, Option<String>>("by_key").map(Into::into),
+        charges: read_charges(row.get("charges"))?,
     })
+}
+
+/// Returns the column of `charges`; null if there are none. Subjects are quoted as in their own column.
+fn charges_value(charges: &[RecordedCharge]) -> Option<Value> {
+    let quoted = |charge: &RecordedCharge| RecordedCharge {
+        subject: quote::store(&charge.subject).into(),
+        ..charge.clone()
+    };
+    let charges: Vec<RecordedCharge> = charges.iter().map(quoted).collect();
+    (!charges.is_empty()).then(|| json!(charges))
+}
+
+fn read_charges(value: Option<Value>) -> Result<Vec<RecordedCharge>, Error> {
+    let Some(value) = value else { return Ok(Vec::new()) };
+    let charges: Vec<RecordedCharge> = serde_json::from_value(value).map_err(|error| {
+        Error::new(ErrorKind::Corrupt, "the charges of a record are unreadable").caused_by(error)
+    })?;
+    let restored = charges
+        .into_iter()
+        .map(|charge| RecordedCharge { subject: quote::restore(&charge.subject).into(), ..charge });
+    Ok(restored.collect())
+}
+
+/// Returns what a list of charges contains if one of them has `policy` and `subject`, as far as they are given.
+fn charge_like(policy: Option<&str>, subject: Option<&str>) -> Option<Value> {
+    let members = [("policy", policy), ("subject", subject)];
+    let members = members.into_iter().filter_map(|(name, text)| Some((name, text?)));
+    let members: serde_json::Map<String, Value> =
+        members.map(|(name, text)| (name.to_owned(), text.into())).collect();
+    (!members.is_empty()).then(|| json!([members]))
 }
 
 fn natural(number: i64) -> u64 {

@@ -14,6 +14,8 @@
 //! ```text
 //! base64url, unpadded:  version 4 (1 byte) | [(body, has_own_costs)], id? (postcard) | HMAC-SHA256 over version and contents
 //! ```
+//! That of an ask that names its tenant has version 5, and the tenant after the contents of version 4, also if it has one
+//! charge.
 //!
 //! Amounts are keyed by unit, so that a token survives a change of its policy. `numbers` is a hash of the policy's numbers:
 //! if they have changed, the refund cannot be computed, and the permit returns nothing. Numbers with exact logs count as
@@ -133,6 +135,7 @@ impl Keys {
 pub const TOKEN_CHARS_MAX: usize = (2
     + CHARGES_MAX * BODY_BYTES_MAX
     + ID_BYTES_MAX
+    + SUBJECT_BYTES_MAX
     + NUMBER_BYTES_MAX
     + MAC_BYTES
     + RELAYS_MAX * (1 + MAC_BYTES))
@@ -149,6 +152,8 @@ const RELAYED: u8 = 2;
 const WITH_ID: u8 = 3;
 /// The version of a token of several charges.
 const JOINT: u8 = 4;
+/// The version of a token with the tenant after its charges.
+const WITH_TENANT: u8 = 5;
 const MAC_BYTES: usize = 32;
 const NUMBER_BYTES_MAX: usize = 10;
 const BODY_BYTES_MAX: usize = NAME_BYTES_MAX
@@ -246,23 +251,33 @@ fn seal(permit: &Permit, key: &Key) -> Vec<u8> {
     let relayed = permit.seal().and_then(|seal| BASE64URL.decode(seal).ok());
     let mut bytes = match relayed {
         Some(inner) => [vec![RELAYED], inner].concat(),
-        None => body_bytes(permit, permit.id().filter(|_| !key.without_ids)),
+        None => {
+            let id = permit.id().filter(|_| !key.without_ids);
+            // Brokers of the version before do not read a tenant either.
+            let tenant = permit.named_tenant().filter(|_| !key.without_ids);
+            body_bytes(permit, id, tenant.map(|(tenant, _)| tenant))
+        }
     };
     let mac = mac_of(&bytes, key).finalize().into_bytes();
     bytes.extend_from_slice(&mac);
     bytes
 }
 
-fn body_bytes(permit: &Permit, id: Option<&str>) -> Vec<u8> {
+fn body_bytes(permit: &Permit, id: Option<&str>, tenant: Option<&str>) -> Vec<u8> {
     let room = TOKEN_BYTES + permit.policy().name().len() + permit.subject().len();
     let mut bytes = Vec::with_capacity(room);
-    let written = if permit.has_several_charges() {
-        bytes.push(JOINT);
+    let written = if permit.has_several_charges() || tenant.is_some() {
+        bytes.push(if tenant.is_some() { WITH_TENANT } else { JOINT });
         let costs: Vec<Costs> = charges_of(permit).map(Permit::costs).collect();
         let charges = charges_of(permit).zip(&costs);
         let charges =
             charges.map(|(permit, costs)| (Body::new(permit, costs), permit.has_own_costs()));
-        postcard::to_extend(&JointBody { charges: charges.collect(), id }, bytes)
+        postcard::to_extend(&JointBody { charges: charges.collect(), id }, bytes).map(
+            |mut bytes| {
+                bytes.extend_from_slice(tenant.unwrap_or_default().as_bytes());
+                bytes
+            },
+        )
     } else {
         bytes.push(if id.is_some() { WITH_ID } else { VERSION });
         postcard::to_extend(&Body::new(permit, &permit.costs()), bytes).map(|mut bytes| {
@@ -391,8 +406,11 @@ fn joined(mut permits: Vec<Permit>, id: Option<&str>, seal: Option<&str>) -> Per
 pub fn part_index(permit: &Permit) -> Option<usize> {
     let bytes = token_bytes(permit.seal()?).ok()?;
     let sealed = unwrap(&bytes).ok().filter(|_| !permit.has_several_charges())?;
-    let (&JOINT, contents) = sealed.split_first()? else { return None };
-    let JointBody { charges, .. } = postcard::from_bytes(contents).ok()?;
+    let (&(JOINT | WITH_TENANT), contents) = sealed.split_first()? else { return None };
+    let (JointBody { charges, .. }, _) = postcard::take_from_bytes(contents).ok()?;
+    if charges.len() == 1 {
+        return None;
+    }
     let of_permit = (permit.policy().name(), permit.subject());
     charges.iter().position(|(body, _)| (body.policy, body.subject) == of_permit)
 }
@@ -403,7 +421,7 @@ fn unwrap(mut bytes: &[u8]) -> Result<&[u8], Error> {
         let (sealed, _) = bytes.split_at(bytes.len().saturating_sub(MAC_BYTES));
         match sealed.split_first() {
             Some((&RELAYED, inner)) => bytes = inner,
-            Some((&(VERSION | WITH_ID | JOINT), _)) => return Ok(sealed),
+            Some((&(VERSION | WITH_ID | JOINT | WITH_TENANT), _)) => return Ok(sealed),
             _ => return Err(invalid("the permit contains no permit that this version reads")),
         }
     }
@@ -418,16 +436,28 @@ fn parse(
     let (&version, contents) = sealed
         .split_first()
         .ok_or_else(|| invalid("the permit is cut short; send it unchanged"))?;
-    if version == JOINT {
+    if version == JOINT || version == WITH_TENANT {
         let (body, rest) =
             postcard::take_from_bytes::<JointBody<'_>>(contents).map_err(undecodable)?;
         let has_id = body.id.is_none_or(|id| !id.is_empty() && id.len() <= ID_BYTES_MAX);
-        if !rest.is_empty() || !has_id || !(2..=CHARGES_MAX).contains(&body.charges.len()) {
+        let (least, tenant) = match (version, std::str::from_utf8(rest)) {
+            (WITH_TENANT, Ok(tenant)) if (1..=SUBJECT_BYTES_MAX).contains(&tenant.len()) => {
+                (1, Some(tenant))
+            }
+            (JOINT, Ok("")) => (2, None),
+            _ => return Err(too_long()),
+        };
+        if !has_id || !(least..=CHARGES_MAX).contains(&body.charges.len()) {
             return Err(too_long());
         }
         let permits = body.charges.iter().enumerate().map(|(index, (charge, has_own_costs))| {
-            let permit = permit_of(charge, &lookup(index, charge.policy)?)?;
-            Ok(if *has_own_costs { permit.with_own_costs() } else { permit })
+            let policy = lookup(index, charge.policy)?;
+            let permit = permit_of(charge, &policy)?;
+            let permit = if *has_own_costs { permit.with_own_costs() } else { permit };
+            Ok(match tenant.filter(|_| index == 0) {
+                Some(tenant) => permit.with_tenant(tenant, policy.for_subject(tenant).weight()),
+                None => permit,
+            })
         });
         return Ok((permits.collect::<Result<_, Error>>()?, body.id));
     }
@@ -469,9 +499,11 @@ fn token_bytes(text: &str) -> Result<Vec<u8>, Error> {
         invalid("the permit is not one that was given out; send it unchanged, as one piece of text")
     })?;
     match bytes.first() {
-        Some(&(VERSION | RELAYED | WITH_ID | JOINT)) if MAC_BYTES < bytes.len() => Ok(bytes),
+        Some(&(VERSION | RELAYED | WITH_ID | JOINT | WITH_TENANT)) if MAC_BYTES < bytes.len() => {
+            Ok(bytes)
+        }
         Some(version) if MAC_BYTES < bytes.len() => Err(invalid(format!(
-            "the permit is of version {version}, and versions up to {JOINT} are read here; acquire a new one"
+            "the permit is of version {version}, and versions up to {WITH_TENANT} are read here; acquire a new one"
         ))),
         _ => Err(invalid("the permit is cut short; send it unchanged")),
     }

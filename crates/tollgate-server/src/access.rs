@@ -52,6 +52,23 @@ impl Caller {
         }
     }
 
+    /// Refuses a key that may not name `tenant`.
+    pub(crate) fn check_tenant(&self, tenant: &str) -> Result<(), Error> {
+        match &self.0 {
+            Some(key) if !key.may_name(tenant) => {
+                let own = match &*key.tenants {
+                    [] => {
+                        "it may name none; leave tenant out, or add tenants to the key".to_owned()
+                    }
+                    tenants => format!("its tenants are {}", tenants.join(", ")),
+                };
+                let text = format!("the key does not allow tenant {tenant:?}; {own}");
+                Err(Error::new(ErrorKind::Forbidden, text))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns whether its key allows any subject of `policy`.
     pub(crate) fn may_use(&self, policy: &str) -> bool {
         self.0.as_ref().is_none_or(|key| key.covers_policy(policy))

@@ -151,6 +151,8 @@ pub struct Key {
     pub policies: Vec<String>,
     /// Patterns of the subjects that it is bound to, with `*` as a wildcard; empty for all.
     pub subjects: Vec<String>,
+    /// Patterns of the tenants that its asks may name, with `*` as a wildcard; empty for none.
+    pub tenants: Vec<String>,
 }
 
 impl Key {
@@ -158,7 +160,8 @@ impl Key {
     #[must_use]
     pub fn new(name: impl Into<String>, hash: KeyHash, scopes: Scopes) -> Self {
         let name = name.into();
-        Self { name, hash, scopes, expires: None, policies: Vec::new(), subjects: Vec::new() }
+        let (policies, subjects, tenants) = Default::default();
+        Self { name, hash, scopes, expires: None, policies, subjects, tenants }
     }
 
     pub(crate) fn check_expiry(&self, now: Timestamp) -> Result<(), Refused> {
@@ -181,6 +184,10 @@ impl Key {
         self.covers_policy(policy)
             && (self.subjects.is_empty()
                 || self.subjects.iter().any(|pattern| matches(pattern, subject)))
+    }
+
+    pub(crate) fn may_name(&self, tenant: &str) -> bool {
+        self.tenants.iter().any(|pattern| matches(pattern, tenant))
     }
 }
 

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tollgate::core::check_subject;
 use tollgate::overrides::{DOCUMENT_BYTES_MAX, Document, OverrideStore};
-use tollgate::policy::Policies;
+use tollgate::policy::{Override, Policies};
 use tollgate::spec::{LimitSpec, OverrideSpec, PolicySpec};
-use tollgate::{Error, ErrorKind, Limit, Policy, Timestamp};
+use tollgate::{Error, ErrorKind, Policy, Timestamp};
 use tollgate_protocol::json::{FROM_API, OverrideDescription, PoliciesResponse};
 
 use crate::bounds::{OVERRIDE_TRIES_MAX, OVERRIDES_MAX};
@@ -22,7 +22,14 @@ const FORM: u32 = 1;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     version: u64,
-    all: BTreeMap<(String, String), Vec<LimitSpec>>,
+    all: BTreeMap<(String, String), Numbers>,
+}
+
+/// What an override changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Numbers {
+    limits: Vec<LimitSpec>,
+    weight: Option<u64>,
 }
 
 /// An override that does not fit its policy.
@@ -48,6 +55,8 @@ struct StoredOverride {
     policy: String,
     subject: String,
     limits: Vec<LimitSpec>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    weight: Option<u64>,
 }
 
 impl Overrides {
@@ -99,9 +108,9 @@ impl Overrides {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if it does not fit the policy, or if there are too many.
     pub fn put(&mut self, policy: &Policy, spec: &OverrideSpec) -> Result<bool, Error> {
-        if spec.limits.is_empty() {
-            let text = "limits must name at least one limit and what changes; to give a subject the policy's own \
-                        numbers again, remove its override";
+        if spec.limits.is_empty() && spec.weight.is_none() {
+            let text = "limits must name at least one limit and what changes, unless weight does; to give a subject the \
+                        policy's own numbers again, remove its override";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         fit(&without_overrides(policy), spec).map_err(|why| {
@@ -114,8 +123,8 @@ impl Overrides {
             );
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        let before = self.all.insert(key, spec.limits.clone());
-        Ok(before.as_ref() != Some(&spec.limits))
+        let numbers = Numbers { limits: spec.limits.clone(), weight: spec.weight };
+        Ok(self.all.insert(key, numbers.clone()) != Some(numbers))
     }
 
     /// Removes an override. Returns whether there was one.
@@ -133,10 +142,10 @@ impl Overrides {
     /// [`Invalid`](ErrorKind::Invalid) if there would be too many.
     pub fn merge(&mut self, other: &Self, overwrite: bool) -> Result<usize, Error> {
         let mut taken = 0;
-        for (key, limits) in &other.all {
+        for (key, numbers) in &other.all {
             let own = self.all.get(key);
-            if own.is_none() || (overwrite && own != Some(limits)) {
-                self.all.insert(key.clone(), limits.clone());
+            if own.is_none() || (overwrite && own != Some(numbers)) {
+                self.all.insert(key.clone(), numbers.clone());
                 taken += 1;
             }
         }
@@ -177,15 +186,16 @@ impl Overrides {
     #[must_use]
     pub fn apply(&self, file: &Policies) -> (Policies, Vec<Unfit>) {
         let mut unfit = Vec::new();
-        let mut changes: BTreeMap<&str, Vec<(&str, Vec<Limit>)>> = BTreeMap::new();
+        let mut changes: BTreeMap<&str, Vec<(&str, Override)>> = BTreeMap::new();
         let mut plain: BTreeMap<&str, PolicySpec> = BTreeMap::new();
-        for ((policy, subject), limits) in &self.all {
-            let spec = OverrideSpec { subject: subject.clone(), limits: limits.clone() };
+        for ((policy, subject), Numbers { limits, weight }) in &self.all {
+            let (limits, weight) = (limits.clone(), *weight);
+            let spec = OverrideSpec { subject: subject.clone(), limits, weight };
             let fitted = file.get(policy).map_err(|error| error.to_string()).and_then(|found| {
                 fit(plain.entry(policy).or_insert_with(|| without_overrides(found)), &spec)
             });
             match fitted {
-                Ok(limits) => changes.entry(policy).or_default().push((subject, limits)),
+                Ok(own) => changes.entry(policy).or_default().push((subject, own)),
                 Err(why) => {
                     let (policy, subject) = (policy.clone(), subject.clone());
                     unfit.push(Unfit { policy, subject, why });
@@ -195,7 +205,7 @@ impl Overrides {
         let policies = file.map(|policy| {
             let changes = changes.remove(policy.name())?;
             let subjects: Vec<String> = changes.iter().map(|(to, _)| (*to).to_owned()).collect();
-            let changes = changes.into_iter().map(|(to, limits)| (to, Some(limits)));
+            let changes = changes.into_iter().map(|(to, own)| (to, Some(own)));
             // Each fits alone, so together they are too many.
             let refused = |error: &tollgate::core::Error| {
                 unfit.extend(subjects.into_iter().map(|subject| Unfit {
@@ -229,6 +239,7 @@ impl Overrides {
                 subject: unfit.subject.clone(),
                 source: FROM_API.to_owned(),
                 limits: Vec::new(),
+                weight: 1,
                 unfit: Some(unfit.why.clone()),
             }));
         }
@@ -258,7 +269,10 @@ impl Overrides {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let overrides = stored.overrides.into_iter();
-        let all = overrides.map(|one| ((one.policy, one.subject), one.limits)).collect();
+        let numbers = |limits, weight| Numbers { limits, weight };
+        let all = overrides
+            .map(|one| ((one.policy, one.subject), numbers(one.limits, one.weight)))
+            .collect();
         Ok(Self { version, all })
     }
 
@@ -267,10 +281,11 @@ impl Overrides {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if it is too large.
     pub fn document(&self) -> Result<Document, Error> {
-        let overrides = self.all.iter().map(|((policy, subject), limits)| StoredOverride {
+        let overrides = self.all.iter().map(|((policy, subject), numbers)| StoredOverride {
             policy: policy.clone(),
             subject: subject.clone(),
-            limits: limits.clone(),
+            limits: numbers.limits.clone(),
+            weight: numbers.weight,
         });
         let stored = StoredDocument { form: FORM, overrides: overrides.collect() };
         let text = serde_json::to_string(&stored).map_err(|error| {
@@ -294,11 +309,11 @@ fn without_overrides(policy: &Policy) -> PolicySpec {
     PolicySpec::from_policy(plain.as_ref().unwrap_or(policy))
 }
 
-/// Returns the limits of the subject of `spec` under `policy`, or the reason why `spec` does not fit.
-fn fit(policy: &PolicySpec, spec: &OverrideSpec) -> Result<Vec<Limit>, String> {
+/// Returns what the subject of `spec` has of its own under `policy`, or the reason why `spec` does not fit.
+fn fit(policy: &PolicySpec, spec: &OverrideSpec) -> Result<Override, String> {
     let alone = PolicySpec { overrides: vec![spec.clone()], ..policy.clone() };
     let policy = alone.resolve().map_err(|fault| fault.to_string())?;
-    Ok(policy.for_subject(&spec.subject).limits().cloned().collect())
+    Ok(policy.for_subject(&spec.subject).as_override_of(&policy))
 }
 
 #[cfg(test)]

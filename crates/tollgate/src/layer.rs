@@ -36,6 +36,31 @@ use crate::gate::{BoxFuture, Gate, GateExt};
 /// assert!(service.oneshot("bob".to_owned()).await.is_ok());
 /// # Ok(()) }
 /// ```
+///
+/// A request may be charged to several subjects, which are decided together: all are charged, or none.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use tollgate::layer::{GateLayer, GatedError};
+/// # use tollgate::{Ask, GateExt, Limit, Memory, Policy, TokenBucket};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// let user = Policy::new("user", [Limit::new("rpm", "requests", TokenBucket::per_minute(10))])?;
+/// let team = Policy::new("team", [Limit::new("tpm", "tokens", TokenBucket::per_minute(500))])?;
+/// let gate = Arc::new(Memory::new());
+/// let (of_user, of_team) = (user.clone(), team.clone());
+/// let layer = GateLayer::new(gate.clone(), move |(name, tokens): &(String, u64)| {
+///     Ask::new(&of_user, name.as_str()).and(&of_team, "t7").cost("tokens", *tokens).into_owned()
+/// });
+/// let service = layer.layer(service_fn(|_| async { Ok::<_, std::io::Error>("done") }));
+///
+/// assert_eq!(service.clone().oneshot(("ann".to_owned(), 400)).await?, "done");
+/// let refused = service.oneshot(("bob".to_owned(), 400)).await;
+/// assert!(matches!(refused, Err(GatedError::Denied(denial)) if &*denial.policy == "team"));
+/// assert_eq!(gate.standing(&user, "bob").await?[0].used, 0); // the refusal took nothing from bob
+/// # Ok(()) }
+/// ```
 pub struct GateLayer<F> {
     gate: Arc<dyn Gate>,
     ask: Arc<F>,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tollgate_core::Policy;
-pub use tollgate_core::{Headroom, OnStoreFailure, Period, PolicyBuilder, Refill, Rule};
+pub use tollgate_core::{Headroom, OnStoreFailure, Override, Period, PolicyBuilder, Refill, Rule};
 
 use crate::error::{Error, ErrorKind};
 use crate::internal::nearest;

@@ -74,10 +74,12 @@ pub(crate) struct AuditIncidents {
 
 #[derive(Debug, Args)]
 pub(crate) struct Violation {
-    /// The name of the policy
-    pub(crate) policy: String,
+    /// The name of the policy; with --permit it may be left out, and all charges of the permit are meant
+    #[arg(required_unless_present = "permit")]
+    pub(crate) policy: Option<String>,
     /// The subject
-    pub(crate) subject: String,
+    #[arg(required_unless_present = "permit")]
+    pub(crate) subject: Option<String>,
     /// The limit that the provider named; by default the one with the least remaining
     #[arg(long)]
     pub(crate) limit: Option<String>,

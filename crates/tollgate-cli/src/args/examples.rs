@@ -14,6 +14,7 @@ Examples:
   tollgate acquire gemini-free project-7 --cost requests=1 --cost tokens=3750 --json
   tollgate acquire gemini-free project-7 --cost tokens=3750 --id job-42-part-3 --wait 30s
   tollgate acquire user:u1 team:t7 account:all --cost tokens=400
+  tollgate acquire user:u1 account:all --tenant team-a --wait 30s --server http://127.0.0.1:8080
   tollgate acquire api alice --server http://127.0.0.1:8080 && curl https://api.example";
 
 pub(super) const SETTLE: &str = "\
@@ -58,6 +59,7 @@ Examples:
 pub(super) const OVERRIDE: &str = "\
 Examples:
   tollgate policies override api alice --set burst.capacity=100 --set burst.refill=50/s
+  tollgate policies override api alice --weight 3
   tollgate policies override api alice --remove --server http://127.0.0.1:8080";
 
 pub(super) const SERVE: &str = "\
@@ -119,6 +121,7 @@ Examples:
 pub(super) const VIOLATION: &str = "\
 Examples:
   tollgate violation gemini-free project-7 --limit rpm --retry-after 30s
+  tollgate violation --permit \"$permit\" --limit tpm --retry-after 30s
   tollgate violation gemini-free project-7 --retry-after 30s --server http://127.0.0.1:8080";
 
 pub(super) const AUDIT_INCIDENTS: &str = "\

@@ -279,10 +279,17 @@ pub(crate) struct Override {
     #[command(flatten)]
     pub(crate) of: SubjectArgs,
     /// A new value, as in burst.capacity=100; may be given several times
-    #[arg(long = "set", value_name = "LIMIT.FIELD=VALUE", required_unless_present = "remove")]
+    #[arg(
+        long = "set",
+        value_name = "LIMIT.FIELD=VALUE",
+        required_unless_present_any = ["weight", "remove"]
+    )]
     pub(crate) set: Vec<String>,
+    /// How often the subject is served while it waits for a limit that it shares, compared with others: 1 to 1000
+    #[arg(long, value_name = "N")]
+    pub(crate) weight: Option<u64>,
     /// Remove the override
-    #[arg(long, conflicts_with = "set")]
+    #[arg(long, conflicts_with_all = ["set", "weight"])]
     pub(crate) remove: bool,
 }
 

@@ -17,6 +17,10 @@ pub(crate) struct Acquire {
     /// Wait for room at most this long, as in 30s
     #[arg(long, value_name = "TIME")]
     pub(crate) wait: Option<String>,
+    /// The tenant that takes the turn of the ask at a broker where others wait for the same limit; by default the subject
+    /// of the first charge. The key must allow it
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
     /// While waiting, retry after delays that double from BASE to MAX, 2s..8s by default, and never before the promised
     /// time; "off" overrides [backoff] of the configuration
     #[arg(

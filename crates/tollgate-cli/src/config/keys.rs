@@ -24,6 +24,8 @@ struct KeyTable {
     policies: Vec<String>,
     #[serde(default)]
     subjects: Vec<String>,
+    #[serde(default)]
+    tenants: Vec<String>,
 }
 
 /// The most keys of one file: each request is compared with all of them.
@@ -38,9 +40,10 @@ pub(crate) struct KeyConfig {
     expires: Option<Timestamp>,
     policies: Vec<String>,
     subjects: Vec<String>,
+    tenants: Vec<String>,
 }
 
-/// The most policies, and the most patterns of subjects, that a key is bound to.
+/// The most policies, and the most patterns of subjects and of tenants, that a key has.
 const BINDINGS_MAX: usize = 100;
 
 impl KeyConfig {
@@ -73,7 +76,12 @@ impl KeyConfig {
             for name in table.policies.iter().filter(|name| **name != THROTTLE_POLICY) {
                 known.get(name).map_err(|error| blame("policies", error.to_string()))?;
             }
-            for (field, list) in [("policies", &table.policies), ("subjects", &table.subjects)] {
+            let lists = [
+                ("policies", &table.policies),
+                ("subjects", &table.subjects),
+                ("tenants", &table.tenants),
+            ];
+            for (field, list) in lists {
                 if BINDINGS_MAX < list.len() {
                     let message =
                         format!("has {} {field}; at most {BINDINGS_MAX} are possible", list.len());
@@ -103,6 +111,7 @@ impl KeyConfig {
                 expires,
                 policies: table.policies.clone(),
                 subjects: table.subjects.clone(),
+                tenants: table.tenants.clone(),
             });
         }
         Ok(keys)
@@ -128,6 +137,7 @@ impl KeyConfig {
             expires: self.expires,
             policies: self.policies.clone(),
             subjects: self.subjects.clone(),
+            tenants: self.tenants.clone(),
         })
     }
 }

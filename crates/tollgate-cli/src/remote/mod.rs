@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tollgate::{Error, ErrorKind, Span};
 use tollgate_client::{ApiClient, ApiError, ApiResponse, ClientOptions, Method, percent_encode};
-use tollgate_protocol::json::{AcquireResponse, OverrideRequest, StandingQuery};
+use tollgate_protocol::json::{AcquireResponse, StandingQuery};
 use tollgate_transport::http::{SendError, causes, root_cause};
 use tollgate_transport::tls::{Fault, Input, TlsError};
 
@@ -160,9 +160,8 @@ impl Remote {
                 Reply::Incident(Box::new(self.post("/v1/violations", request).await?))
             }
             Call::Policies => Reply::Policies(self.get("/v1/policies", &[]).await?),
-            Call::Override { of, limits } => {
-                let body = OverrideRequest { limits: limits.clone() };
-                Reply::Override(self.call(Method::PUT, &override_path(of), Some(&body)).await?)
+            Call::Override { of, body } => {
+                Reply::Override(self.call(Method::PUT, &override_path(of), Some(body)).await?)
             }
             Call::Restore(of) => {
                 Reply::Changed(self.call(Method::DELETE, &override_path(of), None::<&()>).await?)

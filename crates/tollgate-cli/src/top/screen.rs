@@ -201,7 +201,7 @@ mod tests {
             |size| [Limit::new("burst", "requests", TokenBucket::per_second(10).burst(size))];
         Policy::builder("api")
             .limits(burst(20))
-            .override_for("alice", burst(40).into())
+            .override_for("alice", burst(40).to_vec())
             .build()
             .unwrap()
     }

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::process::Stdio;
 
+use serde_json::json;
 use tollgate_testkit::servers::Postgres;
 
 use crate::folder::Folder;
@@ -12,6 +13,10 @@ const POLICIES: &str = r#"
 [[policy]]
 name = "api"
 limits = [{ name = "burst", unit = "requests", rule = "rolling-window", limit = 1, window = "1h" }]
+
+[[policy]]
+name = "team"
+limits = [{ name = "rph", unit = "requests", rule = "rolling-window", limit = 9, window = "1h" }]
 "#;
 
 /// Asks twice, of which one is refused.
@@ -46,7 +51,27 @@ fn survives(store: &str) {
     let next = found["next"].as_u64().expect("there are more");
     let (_, found) = folder.json(&format!("audit denials --before {next} --server {url}"));
     assert_eq!((&found["records"][0]["subject"], found.get("next")), (&"alice".into(), None));
-    let none = folder.run(&format!("audit denials --subject carol --server {url}"));
+    // An ask with several charges is one record, which each of them finds.
+    let ran = folder.run(&format!("acquire api:carol team:t7 api:bob --server {url}"));
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    for subject in ["carol", "t7", "bob"] {
+        let arguments = format!("audit denials --subject {subject} --limit 1 --server {url}");
+        let (_, found) = folder.json(&arguments);
+        let charges = json!([
+            { "policy": "api", "subject": "carol", "costs": { "requests": 1 } },
+            { "policy": "team", "subject": "t7", "costs": { "requests": 1 } },
+            { "policy": "api", "subject": "bob", "costs": { "requests": 1 }, "refused": ["burst"] },
+        ]);
+        assert_eq!(
+            (&found["records"][0]["charges"], &found["records"][0]["subject"]),
+            (&charges, &"bob".into())
+        );
+    }
+    let ran = folder.run(&format!("audit denials --policy team --server {url}"));
+    let expected =
+        "api:carol requests=1; team:t7 requests=1; api:bob requests=1 (refused by burst)";
+    assert!(ran.out.contains(expected) && ran.out.lines().count() == 2, "{}", ran.out);
+    let none = folder.run(&format!("audit denials --subject dave --server {url}"));
     assert_eq!((none.code, &*none.out), (0, "the audit log has no such records\n"));
     let wrong = folder.run(&format!("audit denials --since yesterday --server {url}"));
     assert_eq!(wrong.code, 2);

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tollgate_testkit::servers::Redis;
 
 use crate::folder::Folder;
@@ -30,34 +30,37 @@ fn on(redis: &Redis) -> Folder {
 }
 
 /// A connection over which asks are sent. An ask returns whether it was admitted, or nothing if the broker is gone.
-enum Connection {
+pub(crate) enum Connection {
     Http(Box<Caller>),
     Resp(TcpStream),
 }
 
 impl Connection {
-    fn http(broker: &Broker) -> Self {
+    pub(crate) fn http(broker: &Broker) -> Self {
         Self::Http(Box::new(Caller::of(broker)))
     }
 
-    fn resp(broker: &Broker) -> Self {
+    pub(crate) fn resp(broker: &Broker) -> Self {
         let address = broker.resp.as_deref().expect("it is on");
         Self::Resp(TcpStream::connect(address).expect("it listens"))
     }
 
     fn ask(&mut self, id: &str) -> Option<bool> {
+        let body = json!({ "policy": "hot", "subject": "alice", "id": id });
+        self.send(&body, &format!("TG.ACQUIRE hot alice ID {id}"))
+    }
+
+    /// Sends an ask, which is `body` over HTTP and `words` over the Redis protocol.
+    pub(crate) fn send(&mut self, body: &Value, words: &str) -> Option<bool> {
         match self {
             Self::Http(caller) => {
-                let body = json!({ "policy": "hot", "subject": "alice", "id": id });
-                let (status, body) = caller.post("/v1/acquire", &body)?;
+                let (status, body) = caller.post("/v1/acquire", body)?;
                 assert!(status == 200 || status == 429, "{body}");
                 Some(status == 200)
             }
             Self::Resp(stream) => {
                 // The second answer says that the first one is whole.
-                stream
-                    .write_all(format!("TG.ACQUIRE hot alice ID {id}\r\nPING\r\n").as_bytes())
-                    .ok()?;
+                stream.write_all(format!("{words}\r\nPING\r\n").as_bytes()).ok()?;
                 let (mut text, mut bytes) = (String::new(), [0; 4_096]);
                 while !text.ends_with("+PONG\r\n") {
                     let read = stream.read(&mut bytes).ok().filter(|read| 0 < *read)?;

@@ -43,6 +43,7 @@ mod stores;
 mod strategies;
 #[cfg(feature = "drs")]
 mod templates;
+mod tenants;
 mod throttle;
 mod tls;
 mod top;

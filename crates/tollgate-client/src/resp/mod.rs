@@ -104,6 +104,9 @@ impl Gate for RespGate {
             match operation {
                 Operation::Acquire(ask) => {
                     let mut args = asked("TG.ACQUIRE", ask)?;
+                    if let Some((tenant, _)) = ask.named_tenant() {
+                        args.extend(["TENANT".to_owned(), tenant.to_owned()]);
+                    }
                     if let Some(behind) = behind(ask)? {
                         args.extend(["BEHIND".to_owned(), behind]);
                     }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use super::{
-    Derived, Inner, Limit, Metered, OnStoreFailure, Policy, REQUESTS, check_subject, limit,
+    Derived, Inner, Limit, Metered, OnStoreFailure, Override, Policy, REQUESTS, check_subject,
+    limit,
 };
 use crate::bounds::{FINE_CAPACITY_MAX, LIMITS_MAX, OVERRIDES_MAX, SPAN_MAX, UNITS_MAX};
 use crate::codec;
@@ -24,7 +25,7 @@ pub struct PolicyBuilder {
     capacity_per_ask: bool,
     subjects_max: Option<u64>,
     weight: u64,
-    overrides: Vec<(String, Vec<Limit>)>,
+    overrides: Vec<(String, Override)>,
 }
 
 impl PolicyBuilder {
@@ -103,10 +104,10 @@ impl PolicyBuilder {
         self
     }
 
-    /// `limits` instead of the policy's own for `subject`: the same names and units with other numbers.
+    /// Gives `subject` limits of its own, with the names and units of the policy's and other numbers, and perhaps a weight.
     #[must_use]
-    pub fn override_for(mut self, subject: impl Into<String>, limits: Vec<Limit>) -> Self {
-        self.overrides.push((subject.into(), limits));
+    pub fn override_for(mut self, subject: impl Into<String>, other: impl Into<Override>) -> Self {
+        self.overrides.push((subject.into(), other.into()));
         self
     }
 
@@ -179,7 +180,7 @@ impl PolicyBuilder {
             limits.iter().map(|limit| (limit.name.clone(), limit.unit.clone())).collect()
         };
         let mut overrides = HashMap::with_capacity(self.overrides.len());
-        for (subject, limits) in &self.overrides {
+        for (subject, Override { limits, weight }) in &self.overrides {
             check_subject(subject)?;
             if names(limits) != names(&self.limits) {
                 return Err(Error::invalid(format!(
@@ -188,6 +189,7 @@ impl PolicyBuilder {
                 )));
             }
             let own = Self { limits: limits.clone(), overrides: Vec::new(), ..self.clone() };
+            let own = own.weight(weight.unwrap_or(self.weight));
             let policy = own.build_checked().map_err(|error| {
                 Error::new(error.kind(), format!("override for {subject:?}: {error}"))
             })?;

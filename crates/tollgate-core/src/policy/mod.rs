@@ -16,6 +16,7 @@ pub(crate) use builder::fnv_1a;
 pub use derived::{Borders, Derived};
 pub use limit::{Headroom, Limit};
 pub use outage::OnStoreFailure;
+pub use overrides::Override;
 
 use std::collections::HashMap;
 use std::fmt;

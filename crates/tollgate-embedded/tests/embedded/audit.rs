@@ -2,7 +2,7 @@
 
 use tollgate::ErrorKind;
 use tollgate::audit::{AuditLog, Query};
-use tollgate_conformance::audit::{check, record};
+use tollgate_conformance::audit::{check, joint_record, record};
 use tollgate_embedded::EmbeddedAudit;
 
 #[tokio::test]
@@ -36,4 +36,29 @@ async fn a_file_of_another_program_is_left_alone() {
     std::fs::write(&path, "no database at all, but long enough to look like the header of one")
         .unwrap();
     assert_eq!(EmbeddedAudit::open(folder.path()).unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+/// A file of an earlier version is extended: its records have neither the name of a key nor charges, and new ones have both.
+#[tokio::test]
+async fn records_of_an_earlier_version_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.sqlite");
+    let earlier = "
+        PRAGMA application_id = 1953459297;
+        CREATE TABLE records (
+            number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, policy TEXT NOT NULL, subject TEXT NOT NULL,
+            outcome TEXT NOT NULL, degraded INTEGER NOT NULL, limit_name TEXT, unit TEXT, asked INTEGER,
+            retry_after INTEGER
+        );
+        INSERT INTO records (at, policy, subject, outcome, degraded, limit_name, unit, asked, retry_after)
+        VALUES (1000000, 'api', 'u1', 'denied', 0, 'burst', 'requests', 3, 1500001);";
+    rusqlite::Connection::open(&path).unwrap().execute_batch(earlier).unwrap();
+    let log = EmbeddedAudit::open(folder.path()).unwrap();
+    log.append(&[joint_record(2, "u1")]).await.unwrap();
+    let query = Query { subject: Some("u1".into()), ..Query::default() };
+    let found = log.find(&query).await.unwrap().records;
+    let [new, old] = &*found else { panic!("{found:?}") };
+    assert_eq!((new.number, old.number), (2, 1));
+    assert_eq!((&old.charges, &old.binding), (&Vec::new(), &record(1, "u1").binding));
+    assert_eq!(new.charges, joint_record(2, "u1").charges);
 }

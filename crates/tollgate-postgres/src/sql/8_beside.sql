@@ -82,3 +82,6 @@ ALTER TYPE @schema@.answer DROP ATTRIBUTE ids, DROP ATTRIBUTE id_numbers, ADD AT
 
 -- The name of the API key that did what a record is about; null for decisions.
 ALTER TABLE @schema@.audit ADD COLUMN by_key text COLLATE "C";
+-- Every charge of an ask that had several, so that a record is found by each of them; null for other records.
+ALTER TABLE @schema@.audit ADD COLUMN charges jsonb;
+CREATE INDEX ON @schema@.audit USING gin (charges jsonb_path_ops);

@@ -26,6 +26,10 @@ pub struct AcquireRequest {
     /// Instead of policy and subject: one to eight charges that are decided together, all or none.
     #[prost(message, repeated, tag = "8")]
     pub charges: ::prost::alloc::vec::Vec<Charge>,
+    /// The tenant that takes the turn of the ask where asks wait for a shared limit; the subject of the first charge unless set.
+    /// The key must allow it.
+    #[prost(string, optional, tag = "9")]
+    pub tenant: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Costs {
@@ -255,11 +259,13 @@ pub struct StandingResponse {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReportViolationRequest {
+    /// May be empty with a permit, which is then meant with all charges.
     #[prost(string, tag = "1")]
     pub policy: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub subject: ::prost::alloc::string::String,
-    /// The limit that the provider named; without one, that with the least left.
+    /// The limit that the provider named, which is closed for every charge that is meant and has it; without one, that with the
+    /// least left of all.
     #[prost(string, optional, tag = "3")]
     pub limit: ::core::option::Option<::prost::alloc::string::String>,
     /// How long the provider said to wait.
@@ -269,11 +275,26 @@ pub struct ReportViolationRequest {
     #[prost(string, optional, tag = "5")]
     pub permit: ::core::option::Option<::prost::alloc::string::String>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReportViolationResponse {
     #[prost(string, tag = "1")]
     pub limit: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
+    pub closed_until: ::core::option::Option<::prost_types::Timestamp>,
+    /// Every limit that was to be closed; the members above are those of the first.
+    #[prost(message, repeated, tag = "3")]
+    pub closed: ::prost::alloc::vec::Vec<ClosedLimit>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClosedLimit {
+    #[prost(string, tag = "1")]
+    pub policy: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub subject: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub limit: ::prost::alloc::string::String,
+    /// Absent if it could not be closed.
+    #[prost(message, optional, tag = "4")]
     pub closed_until: ::core::option::Option<::prost_types::Timestamp>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -2,9 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollgate::audit::{PAGE_MAX, Query, Record};
+use tollgate::audit::{PAGE_MAX, Query, Record, RecordedCharge};
 use tollgate::core::bounds::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX};
-use tollgate::{Error, ErrorKind, Span, Timestamp};
+use tollgate::{Costs, Error, ErrorKind, Span, Timestamp};
 
 use super::serde_as;
 
@@ -15,10 +15,10 @@ const PAGE_DEFAULT: usize = 100;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuditQuery {
-    /// Only of this policy.
+    /// Only records about this policy: that of the record, or of one of its charges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// Only of this subject.
+    /// Only records about this subject; with a policy, about its charge under that policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// Only since this time, as in `2026-11-15T05:45:00Z`, or since this long ago, as in `24h`.
@@ -112,9 +112,9 @@ pub struct AuditRecord {
     /// When it was decided.
     #[serde(with = "serde_as::MaybeTime")]
     pub at: Option<Timestamp>,
-    /// The name of the policy.
+    /// The name of the policy; of several charges, that of the one that binds, or of the first.
     pub policy: String,
-    /// The subject.
+    /// The subject of the same charge.
     pub subject: String,
     /// The outcome: `admitted`, `denied`, `shadow_denied` or `violated`; or an action: `reset`, `overridden`,
     /// `restored`, `closed`, `charged`, `reloaded` or `unauthenticated`.
@@ -139,6 +139,35 @@ pub struct AuditRecord {
     /// The name of the API key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// Every charge, in the order of the ask; omitted if it had only one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub charges: Vec<AuditCharge>,
+}
+
+/// One charge of an ask with several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AuditCharge {
+    /// The name of the policy.
+    pub policy: String,
+    /// The subject.
+    pub subject: String,
+    /// The cost in each unit, without those that are zero.
+    #[serde(with = "serde_as::UnitCosts")]
+    pub costs: Costs,
+    /// The names of the limits that refused it; omitted if none did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
+}
+
+impl From<&RecordedCharge> for AuditCharge {
+    fn from(charge: &RecordedCharge) -> Self {
+        Self {
+            policy: charge.policy.to_string(),
+            subject: charge.subject.to_string(),
+            costs: charge.costs.clone(),
+            refused: charge.refused.iter().map(ToString::to_string).collect(),
+        }
+    }
 }
 
 impl From<&Record> for AuditRecord {
@@ -158,6 +187,7 @@ impl From<&Record> for AuditRecord {
             never: binding.is_some() && wait.is_none(),
             degraded: record.degraded,
             by: record.by.as_deref().map(str::to_owned),
+            charges: record.charges.iter().map(Into::into).collect(),
         }
     }
 }

@@ -21,7 +21,9 @@ mod stats;
 mod translation;
 
 pub use admission::admission;
-pub use audit::{AuditQuery, AuditRecord, AuditResponse, LimitedSubject, TopQuery, TopResponse};
+pub use audit::{
+    AuditCharge, AuditQuery, AuditRecord, AuditResponse, LimitedSubject, TopQuery, TopResponse,
+};
 pub use forward_auth::ForwardAuthQuery;
 pub use policy::{
     FROM_API, FROM_FILE, LimitDescription, OverrideDescription, PoliciesResponse,

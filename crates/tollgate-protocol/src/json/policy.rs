@@ -38,6 +38,9 @@ pub struct PolicyDescription {
     pub on_store_failure: String,
     /// How long a leased block of tokens may be spent; null if the policy is not leased.
     pub block_ttl: Option<String>,
+    /// How often its subjects are served while they wait for a limit that they share; omitted if it is 1.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub weight: u64,
     /// The number of overridden subjects.
     pub overrides: usize,
     /// The limits, in order.
@@ -56,6 +59,9 @@ pub struct OverrideDescription {
     pub source: String,
     /// The limits of the subject.
     pub limits: Vec<LimitDescription>,
+    /// The weight of the subject; omitted if it is 1.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub weight: u64,
     /// Why it has no effect; null if it has one.
     pub unfit: Option<String>,
 }
@@ -65,8 +71,17 @@ impl OverrideDescription {
     #[must_use]
     pub fn new(subject: &str, policy: &Policy, source: &str) -> Self {
         let (subject, source) = (subject.to_owned(), source.to_owned());
-        Self { subject, source, limits: limits_of(policy), unfit: None }
+        Self { subject, source, limits: limits_of(policy), weight: policy.weight(), unfit: None }
     }
+}
+
+const fn one() -> u64 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+const fn is_one(weight: &u64) -> bool {
+    *weight == 1
 }
 
 fn limits_of(policy: &Policy) -> Vec<LimitDescription> {
@@ -85,6 +100,7 @@ impl From<&Policy> for PolicyDescription {
             shadow: policy.is_shadow(),
             on_store_failure: policy.on_store_failure().to_string(),
             block_ttl: (!ttl.is_zero()).then(|| ttl.to_string()),
+            weight: policy.weight(),
             overrides: policy.overrides().len(),
             limits: limits_of(policy),
             overridden: overridden

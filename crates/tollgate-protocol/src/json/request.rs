@@ -12,6 +12,7 @@ use tollgate::spec::LimitSpec;
 use tollgate::{Ask, Costs, Error, ErrorKind, Permit, Policy, Span, Timestamp};
 
 use super::serde_as;
+use crate::permit_token::charges_of;
 
 /// The body of `POST /v1/acquire`: a policy and a subject, or charges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -58,6 +59,10 @@ pub struct AcquireRequest {
         deserialize_with = "serde_as::objects"
     )]
     pub charges: Vec<Charge>,
+    /// The tenant that takes the turn of the ask where asks wait for a shared limit; the default is the subject of the first
+    /// charge. The key must allow it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
 }
 
 /// The part of an ask that concerns one policy and subject.
@@ -153,7 +158,15 @@ impl AcquireRequest {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for costs that apply to no charge.
     pub fn ask<'a>(&'a self, policies: &'a AskPolicies) -> Result<Ask<'a>, Error> {
-        Ok(with_id(self.charged(policies)?, self.id.as_deref(), self.id_ttl_ms, ID_HORIZON))
+        let ask = match &self.tenant {
+            // Its weight is that of the first policy, or of its override there.
+            Some(tenant) => {
+                let weight = policies.first.for_subject(tenant).weight();
+                self.charged(policies)?.for_tenant(tenant.as_str(), weight)
+            }
+            None => self.charged(policies)?,
+        };
+        Ok(with_id(ask, self.id.as_deref(), self.id_ttl_ms, ID_HORIZON))
     }
 
     /// Converts to a charge under `policies`. Its id may be remembered for as long as a permit lives, because arrears of an
@@ -279,10 +292,19 @@ fn with_id<'a>(ask: Ask<'a>, id: Option<&'a str>, ttl_ms: Option<u64>, ttl_max: 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OverrideRequest {
-    /// The changed limits: the name of each, and the fields that change. Unit and rule cannot change.
+    /// The changed limits: the name of each, and the fields that change. Unit and rule cannot change. May be left out if the
+    /// weight changes.
     #[schemars(schema_with = "limit_specs")]
-    #[serde(deserialize_with = "serde_as::objects")]
+    #[serde(default, deserialize_with = "serde_as::objects")]
     pub limits: Vec<LimitSpec>,
+    /// How often the subject is served while it waits for a limit that it shares, 1 to 1,000; the default is that of the
+    /// policy.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "serde_as::whole"
+    )]
+    pub weight: Option<u64>,
 }
 
 /// Returns the schema of the limits of an override. [`LimitSpec`] belongs to the configuration, which has no schemas.
@@ -343,6 +365,7 @@ impl SettleRequest {
         permit: &'a Permit,
     ) -> Result<Vec<(Cow<'a, Permit>, &'a Costs)>, Error> {
         let part = |ChargeActual { charge, actual }: &'a ChargeActual| {
+            let (tenant, weight) = permit.tenant();
             let part = permit.parts().nth(*charge).ok_or_else(|| {
                 let last = permit.more().len();
                 let text = format!(
@@ -350,6 +373,11 @@ impl SettleRequest {
                 );
                 Error::new(ErrorKind::Invalid, text)
             })?;
+            // A charge after the first counts for the tenant of the ask, too.
+            let part = match charge {
+                0 => part,
+                _ => Cow::Owned(part.into_owned().with_tenant(tenant, weight)),
+            };
             Ok((part, actual))
         };
         self.charges.iter().map(part).collect()
@@ -397,14 +425,18 @@ pub struct CloseRequest {
 }
 
 /// The body of `POST /v1/violations`: a provider refused an admitted call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("anyOf" = charge_or_permit()))]
 pub struct ViolationRequest {
-    /// The name of the policy.
+    /// The name of the policy. May be left out with a permit, which is then meant with all charges.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub policy: String,
-    /// The subject.
+    /// The subject. May be left out with a permit.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// The limit that the provider named; the default is the limit with the smallest share left.
+    /// The limit that the provider named, which is closed for every charge that is meant and has it; the default is the
+    /// limit with the smallest share left of all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
     /// The wait that the provider asked for, in milliseconds.
@@ -416,7 +448,50 @@ pub struct ViolationRequest {
     pub permit: Option<String>,
 }
 
+/// What names the charges of a violation, as alternatives of a schema.
+fn charge_or_permit() -> serde_json::Value {
+    json!([{ "required": ["policy", "subject"] }, { "required": ["permit"] }])
+}
+
 impl ViolationRequest {
+    /// Returns the charges of `permit` that are meant: those of the policy and the subject, as far as they are named.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if the permit has no such charge.
+    pub fn charges<'a>(&self, permit: &'a Permit) -> Result<Vec<&'a Permit>, Error> {
+        let is_named = |named: &str, of: &str| named.is_empty() || named == of;
+        let charges = charges_of(permit).filter(|charge| {
+            is_named(&self.policy, charge.policy().name())
+                && is_named(&self.subject, charge.subject())
+        });
+        let charges: Vec<&Permit> = charges.collect();
+        if charges.is_empty() {
+            let own = charges_of(permit).map(|charge| {
+                format!("subject {:?} of policy {:?}", charge.subject(), charge.policy().name())
+            });
+            let own = own.collect::<Vec<_>>().join(", ");
+            let text = format!("the permit is for {own}; report the violation of that one");
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        Ok(charges)
+    }
+
+    /// Reports a policy or a subject that is missing without a permit.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if one is missing.
+    pub fn check_named(&self) -> Result<(), Error> {
+        for (name, text) in [("policy", &self.policy), ("subject", &self.subject)] {
+            if text.is_empty() && self.permit.is_none() {
+                let text = format!(
+                    "missing field `{name}`; name a policy and a subject, or send the permit"
+                );
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the wait that the provider asked for.
     ///
     /// # Errors

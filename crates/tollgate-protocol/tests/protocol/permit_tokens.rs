@@ -280,3 +280,29 @@ fn a_permit_from_other_numbers_knows_it() {
     // Renewing writes it again, and it must not come to give back by that.
     assert!(!open(&encode(&changed, &KEY.into()), &now).unwrap().charged().same_numbers);
 }
+
+/// The tenant that an ask named comes back with its weight, which is that of its override, with one charge and with several; older
+/// brokers get tokens without it.
+#[test]
+fn a_named_tenant_comes_back() {
+    let base = policy(&["requests"]);
+    let own =
+        tollgate::policy::Override { limits: base.limits().cloned().collect(), weight: Some(4) };
+    let base = base.with_overrides([("gold", Some(own))]).unwrap();
+    let charge = |subject| Permit::new(&base, subject, Default::default(), grant());
+    let longest = "t".repeat(SUBJECT_BYTES_MAX);
+    for permit in
+        [charge("u1"), Permit::joined(vec![charge("u1"), charge("u2")]).with_id(Some("i"))]
+    {
+        for (tenant, weight) in [("gold", 4), (&*longest, 1)] {
+            let named = permit.clone().with_tenant(tenant, weight);
+            let text = encode(&named, &KEY.into());
+            let back = open(&text, &base).unwrap();
+            assert_eq!((back.tenant(), &back), ((tenant, weight), &named));
+            assert_eq!(part_index(&back.clone().with_seal(text)), None);
+            let older = encode(&named, &Key::from(KEY).without_ids());
+            assert_eq!(open(&older, &base).unwrap().named_tenant(), None);
+        }
+        assert_eq!(permit.tenant(), ("u1", 1));
+    }
+}

@@ -23,7 +23,7 @@ use tollgate::incident::Recorder;
 use tollgate::observe::{Event, Observer};
 use tollgate::overrides::OverrideStore;
 use tollgate::policy::Policies;
-use tollgate::{Clock, Error, Gate, Queue, Timestamp};
+use tollgate::{Ask, Clock, Error, Gate, Queue, Timestamp};
 
 use crate::access::{Access, Caller, Certificate};
 use crate::audit::{AuditOptions, Auditor};
@@ -271,10 +271,22 @@ impl App {
         policy: &str,
         subject: &str,
     ) {
-        let by = caller.name();
+        self.record(Record::action(what, policy, subject, caller.name(), self.now()));
+    }
+
+    /// Reports an administrative action of `caller` on every charge of `ask`, as one record.
+    pub(crate) fn record_action_on(&self, caller: &Caller, what: Outcome, ask: &Ask<'_>) {
+        let (policy, subject) = (ask.policy().name(), ask.subject());
+        let record = Record::action(what, policy, subject, caller.name(), self.now());
+        self.record(record.with_charges(ask));
+    }
+
+    fn record(&self, record: Record) {
+        let (policy, subject, what) = (&*record.policy, &*record.subject, record.outcome);
+        let by = record.by.as_deref().unwrap_or_default();
         tracing::info!(policy, subject, key = by, "{what}");
-        self.audit.record_action(Record::action(what, policy, subject, by, self.now()));
         self.count_action(what, by);
+        self.audit.record_action(record);
     }
 
     /// Reports an action of the key called `by` to the observer.

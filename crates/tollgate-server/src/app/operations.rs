@@ -67,12 +67,15 @@ impl App {
         }
     }
 
-    /// Returns the policies of the charges of `request`. The key of `caller` must allow every charge.
+    /// Returns the policies of the charges of `request`. The key of `caller` must allow every charge, and the tenant.
     pub(crate) fn policies_of(
         &self,
         caller: &Caller,
         request: &AcquireRequest,
     ) -> Result<AskPolicies, Error> {
+        if let Some(tenant) = &request.tenant {
+            caller.check_tenant(tenant)?;
+        }
         request.resolve(|name, subject| {
             let policy = self.policy(caller, name)?;
             caller.check_about(policy.name(), subject)?;
@@ -99,7 +102,7 @@ impl App {
             Some(wait_ms) => {
                 // Boxed, because few asks wait, and all would carry the larger future.
                 let decided = Box::pin(self.acquire_within(&ask, wait_ms)).await;
-                self.record(&ask, decided.as_ref());
+                self.record_decision(&ask, decided.as_ref());
                 decided
             }
         }
@@ -123,12 +126,12 @@ impl App {
         if let Ok(decision) = &mut decided {
             present(decision);
         }
-        self.record(ask, decided.as_ref());
+        self.record_decision(ask, decided.as_ref());
         decided
     }
 
     /// Counts a decision, and records it in the audit.
-    fn record(&self, ask: &Ask<'_>, decided: Result<&Decision, &Error>) {
+    fn record_decision(&self, ask: &Ask<'_>, decided: Result<&Decision, &Error>) {
         self.stats.count(ask, decided);
         if let Ok(decision) = decided {
             self.audit.decided(ask, decision, &*self.clock);
@@ -186,9 +189,11 @@ impl App {
         }
         // Each charge has a bound of its own.
         let mut outcome = JoinedOutcome::default();
+        let (tenant, weight) = permit.tenant();
         for part in (Operation::Settle(permit, actual)).parts()? {
             if let Operation::Settle(permit, actual) = part.operation() {
-                let is_changed = self.settle_part(permit, actual).await;
+                let permit = permit.clone().with_tenant(tenant, weight);
+                let is_changed = self.settle_part(&permit, actual).await;
                 outcome.add(is_changed.map(Changed));
             }
         }
@@ -252,20 +257,29 @@ impl App {
         Ok(StandingResponse::new(&policy, &query.subject, &standings, self.now()))
     }
 
-    /// Reports that a provider refused an admitted call, and closes the limit: for as long as the provider said if the key
-    /// has the scope `administer`, otherwise for at most `violation_hint_max`.
+    /// Reports that a provider refused an admitted call, and closes the limit for every charge that is meant and has it: for
+    /// as long as the provider said if the key has the scope `administer`, otherwise for at most `violation_hint_max`.
     pub(crate) async fn violation(
         &self,
         caller: &Caller,
         request: &ViolationRequest,
     ) -> Result<Incident, Error> {
-        caller.check_about(&request.policy, &request.subject)?;
-        let policy = self.policy(caller, &request.policy)?;
-        let ask = Ask::new(&policy, request.subject.as_str());
+        request.check_named()?;
         let mut retry_after = request.retry_after()?;
-        if let Some(permit) = &request.permit {
-            self.check_permit_of(caller, permit, request)?;
-        }
+        let (policy, permit);
+        let ask = match &request.permit {
+            Some(text) => {
+                permit = self.open_in_use(caller, text)?;
+                let charges = request.charges(&permit)?.into_iter();
+                let charges = charges.map(|charge| (charge.policy(), charge.subject()));
+                Ask::for_subjects(charges).ok_or_else(no_charge)?
+            }
+            None => {
+                caller.check_about(&request.policy, &request.subject)?;
+                policy = self.policy(caller, &request.policy)?;
+                Ask::new(&policy, request.subject.as_str())
+            }
+        };
         if !caller.has(Scope::Administer) {
             if request.permit.is_none() {
                 let text = "a violation needs the permit it is about, or a key with the scope administer; add permit";
@@ -277,41 +291,21 @@ impl App {
         let Incidents { recorder, observer } = &self.incidents;
         let (gate, clock) = (&self.gate, &*self.clock);
         let incident = report_violation(gate, recorder, &**observer, clock, &violation).await?;
-        self.audit.violated(
-            &ask,
-            &incident.limit,
-            violation.retry_after,
-            caller.name(),
-            clock.now(),
-        );
+        self.audit.violated(&ask, &incident, violation.retry_after, caller.name(), clock.now());
         self.count_action(Outcome::Violated, caller.name());
         Ok(if caller.has(Scope::Inspect) { incident } else { without_standing(incident) })
     }
 
-    /// Refuses a permit for another policy or subject, or one that has expired.
-    fn check_permit_of(
-        &self,
-        caller: &Caller,
-        permit: &str,
-        request: &ViolationRequest,
-    ) -> Result<(), Error> {
+    /// Decodes a permit token of a call that may be running still.
+    fn open_in_use(&self, caller: &Caller, permit: &str) -> Result<Permit, Error> {
         let permit = self.open(caller, permit)?;
-        let of_request = (&*request.policy, &*request.subject);
-        if charges_of(&permit).all(|one| (one.policy().name(), one.subject()) != of_request) {
-            let text = format!(
-                "the permit is for subject {:?} of policy {:?}; report the violation of that one",
-                permit.subject(),
-                permit.policy().name()
-            );
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
         if permit.grant().at + PERMIT_TTL < self.now() {
             let text = format!(
                 "the permit is older than {PERMIT_TTL}; report a violation while it is in use"
             );
             return Err(Error::new(ErrorKind::Expired, text));
         }
-        Ok(())
+        Ok(permit)
     }
 
     pub(crate) async fn reset(
@@ -345,10 +339,7 @@ impl App {
         let policies = self.policies_of(caller, &request)?;
         let ask = request.charge(&policies)?;
         let permit = self.gate.charge(&ask).await?;
-        for charge in ask.charges() {
-            let (policy, subject) = (charge.policy().name(), charge.subject());
-            self.record_action(caller, Outcome::Charged, policy, subject);
-        }
+        self.record_action_on(caller, Outcome::Charged, &ask);
         Ok(permit)
     }
 
@@ -368,7 +359,13 @@ impl App {
 
 /// Removes the standings, for a caller without the scope `inspect`.
 fn without_standing(incident: Incident) -> Incident {
-    Incident { limits: Vec::new(), acquisitions: Vec::new(), in_flight: 0, ..incident }
+    let others = incident.others.into_iter().map(without_standing).collect();
+    Incident { limits: Vec::new(), acquisitions: Vec::new(), in_flight: 0, others, ..incident }
+}
+
+#[cold]
+fn no_charge() -> Error {
+    Error::new(ErrorKind::Invalid, "the permit has no charge")
 }
 
 #[cold]

@@ -15,8 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
-use tollgate::audit::{AuditLog, Binding, MemoryLog, Outcome, Page, Query, Record, Retention};
-use tollgate::{Ask, Clock, Decision, Error, Policy, Span, Timestamp};
+use tollgate::audit::{
+    AuditLog, Binding, MemoryLog, Outcome, Page, Query, Record, RecordedCharge, Retention,
+};
+use tollgate::incident::Incident;
+use tollgate::{Ask, Clock, Costs, Decision, Error, Span, Timestamp};
 use tollgate_protocol::json::{AuditStats, LimitedSubject};
 use tollgate_protocol::permit_token::charges_of;
 
@@ -105,7 +108,7 @@ impl Auditor {
             }
         };
         if is_wanted {
-            self.queue_with(|| record(ask, decision, clock.now()));
+            self.queue_with(|| Record::for_decision(ask, decision, clock.now()));
         }
     }
 
@@ -116,31 +119,18 @@ impl Auditor {
         }
     }
 
-    /// Records a violation that the key `by` reported.
+    /// Records a violation about `ask` that the key `by` reported: as one record, also if several charges were closed.
     pub(crate) fn violated(
         &self,
         ask: &Ask<'_>,
-        limit: &str,
+        incident: &Incident,
         retry_after: Span,
         by: &str,
         now: Timestamp,
     ) {
-        if self.options.recording == Recording::Nothing {
-            return;
+        if self.options.recording != Recording::Nothing {
+            self.queue_with(|| violation(ask, incident, retry_after, by, now));
         }
-        let unit_of = |policy: &Policy| {
-            policy.limits().find(|known| known.name() == limit).map(|known| known.unit().into())
-        };
-        let binding = Binding {
-            limit: limit.into(),
-            unit: unit_of(ask.policy()).unwrap_or_default(),
-            asked: 0,
-            retry_after: Some(retry_after),
-        };
-        self.queue_with(|| Record {
-            binding: Some(binding),
-            ..Record::action(Outcome::Violated, ask.policy().name(), ask.subject(), by, now)
-        });
     }
 
     /// Queues a record, which is built only if there is room for it.
@@ -206,19 +196,34 @@ impl Auditor {
     }
 }
 
-/// Returns the record of `decision` about `ask`. The denial of an ask with several charges is about the one that binds.
-fn record(ask: &Ask<'_>, decision: &Decision, now: Timestamp) -> Record {
-    let record = Record::for_decision(ask, decision, now);
-    let binding = match decision {
-        Decision::Denied(denial) => denial.binding_charge(),
-        Decision::Admitted(_) => None,
+/// Returns the record of `incident` about `ask`. Charges that were closed are marked as refused by the limit.
+fn violation(
+    ask: &Ask<'_>,
+    incident: &Incident,
+    retry_after: Span,
+    by: &str,
+    now: Timestamp,
+) -> Record {
+    let (policy, subject) = (&*incident.policy, &*incident.subject);
+    let record = Record::action(Outcome::Violated, policy, subject, by, now).with_charges(ask);
+    let known = ask.charges().find(|it| (it.policy().name(), it.subject()) == (policy, subject));
+    let mut limits = known.into_iter().flat_map(|charge| charge.policy().limits());
+    let limit = limits.find(|limit| limit.name() == incident.limit);
+    let binding = Binding {
+        limit: incident.limit.as_str().into(),
+        unit: limit.map(|limit| limit.unit().into()).unwrap_or_default(),
+        asked: 0,
+        retry_after: Some(retry_after),
     };
-    match binding.and_then(|index| ask.charges().nth(index)) {
-        Some(charge) => Record {
-            policy: charge.policy().name().into(),
-            subject: charge.subject().into(),
-            ..record
-        },
-        None => record,
-    }
+    let closed = |charge: &RecordedCharge| {
+        let mut incidents = std::iter::once(incident).chain(&incident.others);
+        incidents.find(|it| *it.policy == *charge.policy && *it.subject == *charge.subject)
+    };
+    let charges = record.charges.iter().map(|charge| RecordedCharge {
+        refused: closed(charge).map(|it| it.limit.as_str().into()).into_iter().collect(),
+        // A violation is about limits, not about what was asked.
+        costs: Costs::new(),
+        ..charge.clone()
+    });
+    Record { charges: charges.collect(), binding: Some(binding), ..record }
 }

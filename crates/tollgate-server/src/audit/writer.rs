@@ -56,8 +56,8 @@ impl Auditor {
         {
             let mut top = self.top_subjects.lock().unwrap_or_else(PoisonError::into_inner);
             top.rotate(now);
-            for record in records.iter().filter(|record| record.outcome.is_limited()) {
-                top.count(&record.policy, &record.subject);
+            for (policy, subject) in records.iter().flat_map(Record::limited) {
+                top.count(policy, subject);
             }
         }
         self.recent.append_now(records);

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use tollgate::incident::Incident;
 use tollgate::{Error, ErrorKind};
 use tonic::{Request, Response, Status};
 
@@ -17,8 +18,8 @@ use tollgate_protocol::permit_token;
 use tollgate_protocol::protobuf::tollgate::v1::gate_server::Gate;
 use tollgate_protocol::protobuf::tollgate::v1::{
     AcquireRequest, AcquireResponse, Admitted, ChangedResponse, ChargeRequest, CloseUntilRequest,
-    ReleaseRequest, RenewRequest, RenewResponse, ReportViolationRequest, ReportViolationResponse,
-    ResetRequest, SettleRequest, StandingRequest, StandingResponse,
+    ClosedLimit, ReleaseRequest, RenewRequest, RenewResponse, ReportViolationRequest,
+    ReportViolationResponse, ResetRequest, SettleRequest, StandingRequest, StandingResponse,
 };
 use tollgate_protocol::protobuf::{instant, time};
 
@@ -46,6 +47,7 @@ impl GateHandler {
             id_ttl_ms: request.id_ttl_ms,
             behind: request.behind.into_iter().map(|costs| costs.amounts).collect(),
             charges: request.charges.into_iter().map(Into::into).collect(),
+            tenant: request.tenant,
         };
         let policies = self.app.policies_of(caller, &request)?;
         let decision = self.app.acquire(&policies, &request).await?;
@@ -139,9 +141,20 @@ impl Gate for GateHandler {
             request.into_inner();
         let request = ViolationRequest { policy, subject, limit, retry_after_ms, permit };
         let done = self.finish(|app| async move { app.violation(&caller, &request).await }).await;
-        answer(done.map(|incident| ReportViolationResponse {
-            closed_until: incident.closed.then(|| time(incident.until)),
-            limit: incident.limit,
+        answer(done.map(|incident| {
+            let closed_until = |incident: &Incident| incident.closed.then(|| time(incident.until));
+            let closed = std::iter::once(&incident).chain(&incident.others);
+            let closed = closed.map(|incident| ClosedLimit {
+                policy: incident.policy.clone(),
+                subject: incident.subject.clone(),
+                limit: incident.limit.clone(),
+                closed_until: closed_until(incident),
+            });
+            ReportViolationResponse {
+                closed: closed.collect(),
+                closed_until: closed_until(&incident),
+                limit: incident.limit,
+            }
         }))
     }
 

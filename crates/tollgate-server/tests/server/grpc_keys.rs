@@ -39,7 +39,7 @@ async fn call(server: &Server, method: &str, authorization: Option<&str>) -> Sta
 }
 
 /// How a call of `method` with `message` ends.
-async fn call_with(
+pub(crate) async fn call_with(
     server: &Server,
     method: &str,
     authorization: Option<&str>,

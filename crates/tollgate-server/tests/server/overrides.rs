@@ -172,6 +172,7 @@ fn overrides_are_bounded() {
     let of = |subject: usize| OverrideSpec {
         subject: subject.to_string(),
         limits: vec![LimitSpec { name: "rpm".to_owned(), limit: Some(9), ..LimitSpec::default() }],
+        weight: None,
     };
     let mut overrides = Overrides::default();
     for subject in 0..OVERRIDES_MAX {

@@ -4,17 +4,19 @@
 //! So a decision neither waits for its record nor fails with it, and a record may be lost. [`MemoryLog`] ends with the process;
 //! durable stores have logs of their own.
 
+mod charge;
 mod memory;
 
 use std::fmt::{self, Debug};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use tollgate_core::{Ask, Decision, Denial, Span, Timestamp};
+use tollgate_core::{Ask, Decision, Denial, Permit, Span, Timestamp};
 
 use crate::error::{Error, ErrorKind};
 use crate::gate::BoxFuture;
 
+pub use charge::RecordedCharge;
 pub use memory::MemoryLog;
 
 /// The most records on one page.
@@ -142,9 +144,9 @@ pub struct Record {
     pub number: u64,
     /// When it was decided.
     pub at: Timestamp,
-    /// The name of the policy.
+    /// The name of the policy; of several charges, that of the one that binds, or of the first.
     pub policy: Arc<str>,
-    /// The subject.
+    /// The subject of the same charge.
     pub subject: Arc<str>,
     /// How it ended.
     pub outcome: Outcome,
@@ -154,6 +156,8 @@ pub struct Record {
     pub degraded: bool,
     /// The name of the API key that did it; nothing for decisions, and on a server without keys.
     pub by: Option<Arc<str>>,
+    /// Every charge, in the order of the ask, if it had several.
+    pub charges: Vec<RecordedCharge>,
 }
 
 impl Record {
@@ -169,30 +173,73 @@ impl Record {
             binding: None,
             degraded: false,
             by: (!by.is_empty()).then(|| by.into()),
+            charges: Vec::new(),
         }
     }
 
-    /// Returns the record of `decision` on `ask`, made at `at`.
+    /// Returns the record of `decision` on `ask`, made at `at`. Of several charges it is about the one that binds, or about the
+    /// first if none does.
     #[must_use]
     pub fn for_decision(ask: &Ask<'_>, decision: &Decision, at: Timestamp) -> Self {
-        let (outcome, binding, degraded) = match decision {
-            Decision::Denied(denial) => (Outcome::Denied, Some(denial.into()), denial.degraded),
-            Decision::Admitted(permit) => match permit.shadow_denied.as_deref() {
-                Some(denial) => (Outcome::ShadowDenied, Some(denial.into()), permit.degraded),
-                None => (Outcome::Admitted, None, permit.degraded),
-            },
+        let (outcome, (index, binding), degraded) = match decision {
+            Decision::Denied(denial) => {
+                let index = charge::binding_index(ask, denial);
+                (Outcome::Denied, (index, Some(denial.into())), denial.degraded)
+            }
+            Decision::Admitted(permit) => {
+                let degraded = parts(permit).any(|part| part.degraded);
+                let mut shadows = parts(permit).enumerate();
+                let shadow = shadows.find_map(|(index, part)| {
+                    Some((index, Some(part.shadow_denied.as_deref()?.into())))
+                });
+                match shadow {
+                    Some(binding) => (Outcome::ShadowDenied, binding, degraded),
+                    None => (Outcome::Admitted, (0, None), degraded),
+                }
+            }
         };
-        let (policy, subject) = (ask.policy().name().into(), ask.subject().into());
-        Self { number: 0, at, policy, subject, outcome, binding, degraded, by: None }
+        let charge = ask.charges().nth(index).or_else(|| ask.charges().next());
+        let (policy, subject) = charge
+            .map_or_else(Default::default, |it| (it.policy().name().into(), it.subject().into()));
+        let charges = RecordedCharge::for_decision(ask, decision);
+        Self { number: 0, at, policy, subject, outcome, binding, degraded, by: None, charges }
     }
+
+    /// Adds every charge of `ask`, if it has several.
+    #[must_use]
+    pub fn with_charges(self, ask: &Ask<'_>) -> Self {
+        Self { charges: RecordedCharge::for_ask(ask), ..self }
+    }
+
+    /// Returns the policies and subjects that it is about, that of the record itself first.
+    pub fn about(&self) -> impl Iterator<Item = (&str, &str)> {
+        let own = (&*self.policy, &*self.subject);
+        let charges = self.charges.iter().map(|charge| (&*charge.policy, &*charge.subject));
+        std::iter::once(own).chain(charges.filter(move |charge| *charge != own))
+    }
+
+    /// Returns the policies and subjects that refused, or would have in shadow mode.
+    pub fn limited(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
+        let refused = |charge: &&RecordedCharge| !charge.refused.is_empty();
+        let has_charges = self.charges.iter().any(|charge| refused(&charge));
+        let own =
+            (self.outcome.is_limited() && !has_charges).then_some((&self.policy, &self.subject));
+        let charges = self.charges.iter().filter(|_| self.outcome.is_limited()).filter(refused);
+        own.into_iter().chain(charges.map(|charge| (&charge.policy, &charge.subject)))
+    }
+}
+
+/// The permits of the charges, of which the first is `permit` itself.
+fn parts(permit: &Permit) -> impl Iterator<Item = &Permit> {
+    std::iter::once(permit).chain(permit.more())
 }
 
 /// A filter of records, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Selects a policy.
+    /// Selects records about a policy.
     pub policy: Option<String>,
-    /// Selects a subject.
+    /// Selects records about a subject; with a policy, about its charge under that policy.
     pub subject: Option<String>,
     /// Selects records from this time on.
     pub since: Option<Timestamp>,
@@ -224,8 +271,11 @@ impl Query {
     /// Returns whether `record` is selected.
     #[must_use]
     pub fn matches(&self, record: &Record) -> bool {
-        self.policy.as_deref().is_none_or(|policy| *record.policy == *policy)
-            && self.subject.as_deref().is_none_or(|subject| *record.subject == *subject)
+        let is_about = |(policy, subject): (&str, &str)| {
+            self.policy.as_deref().is_none_or(|wanted| wanted == policy)
+                && self.subject.as_deref().is_none_or(|wanted| wanted == subject)
+        };
+        record.about().any(is_about)
             && self.since.is_none_or(|since| since <= record.at)
             && self.outcome.is_none_or(|outcome| outcome == record.outcome)
             && (!self.degraded || record.degraded)

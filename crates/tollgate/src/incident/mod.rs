@@ -8,7 +8,7 @@ mod recorder;
 mod short_list;
 
 use serde::{Deserialize, Serialize};
-use tollgate_core::{Ask, Span, Standing, Timestamp};
+use tollgate_core::{Ask, Limit, Policy, Span, Standing, Timestamp};
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
@@ -24,10 +24,11 @@ pub const RETRY_AFTER_MAX: Span = Span::from_hours(31 * 24);
 /// A provider's refusal of something that was admitted here.
 #[derive(Clone, Debug)]
 pub struct Violation<'a> {
-    /// The admitted ask. Its policy and subject are closed.
+    /// The admitted ask.
     pub ask: &'a Ask<'a>,
-    /// The limit that the provider named; without one, the limit with the smallest part left: it is the likeliest, and
-    /// any closes the policy, since every limit must admit.
+    /// The limit that the provider named: it is closed for every charge whose policy has it. Without one, the limit with the
+    /// smallest part left of all charges is closed: it is the likeliest, and any closes the ask, since every limit must
+    /// admit.
     pub limit: Option<&'a str>,
     /// How long the provider wants to be left alone.
     pub retry_after: Span,
@@ -61,6 +62,9 @@ pub struct Incident {
     pub in_flight: usize,
     /// The last acquisitions of the subject, oldest first, at most [`ACQUISITIONS_MAX`].
     pub acquisitions: Vec<Acquisition>,
+    /// The incidents of the other charges of the ask that were closed. Each is reported on its own, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Self>,
 }
 
 /// The record of an incident of either kind.
@@ -153,10 +157,13 @@ pub struct Acquisition {
 
 /// Reports that a provider refused a call that `gate` admitted, and closes the gate until the provider's retry time.
 ///
+/// An ask with several charges is closed where the limit is that the provider refused; see [`Violation::limit`]. Each charge
+/// that is closed is an incident: the first is returned, with the [others](Incident::others).
+///
 /// The incident is reported and returned even if the store is unreachable; it then says what is missing.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`] for a limit that the policy does not have, a retry time beyond [`RETRY_AFTER_MAX`] or a wrong
+/// [`ErrorKind::Invalid`] for a limit that no policy of the ask has, a retry time beyond [`RETRY_AFTER_MAX`] or a wrong
 /// subject. Nothing was changed or reported then.
 pub async fn report_violation(
     gate: &dyn Gate,
@@ -167,40 +174,66 @@ pub async fn report_violation(
 ) -> Result<Incident, Error> {
     let Violation { ask, limit, retry_after } = violation;
     check(ask, *limit, *retry_after)?;
-    let (policy, subject) = (ask.policy(), ask.subject());
     let at = clock.now();
     let until = at + *retry_after;
-    let (in_flight, acquisitions) = recorder.about(policy, subject, at);
-    let standing = gate.standing(policy, subject).await;
-    let first = || policy.limits().next().map_or("", tollgate_core::Limit::name);
-    let tightest = || standing.as_deref().ok().and_then(tightest);
-    let limit = limit.or_else(tightest).unwrap_or_else(first);
-    let closing = gate.close_until(ask, limit, until).await;
-    let trouble = standing.as_ref().err().or(closing.as_ref().err()).map(ToString::to_string);
-    let incident = Incident {
-        id: format!("{:08x}{:08x}", edge::random(), edge::random()),
-        at,
-        policy: policy.name().to_owned(),
-        subject: subject.to_owned(),
-        limit: limit.to_owned(),
-        until,
-        // A limit that was closed for longer already is closed too, so an unchanged one is no trouble.
-        closed: closing.is_ok(),
-        trouble,
-        limits: standing.iter().flatten().map(LimitState::from).collect(),
-        in_flight,
-        acquisitions,
-    };
-    observer.observe(&Event::Violated { policy, incident: &incident });
-    Ok(incident)
+    let mut charges = Vec::new();
+    for part in (0..ask.charges().len()).filter_map(|index| ask.part(index)) {
+        if limit.is_none_or(|limit| has_limit(part.policy(), limit)) {
+            let standing = gate.standing(part.policy(), part.subject()).await;
+            charges.push((part, standing));
+        }
+    }
+    if limit.is_none() {
+        let tightest = charges.iter().enumerate().filter_map(|(index, (_, standing))| {
+            Some((index, part_left(tightest(standing.as_deref().ok()?)?)))
+        });
+        // The first of several.
+        let index = tightest.min_by_key(|(_, left)| *left).map_or(0, |(index, _)| index);
+        charges = vec![charges.swap_remove(index)];
+    }
+    let mut incidents = Vec::with_capacity(charges.len());
+    for (part, standing) in charges {
+        let (policy, subject) = (part.policy(), part.subject());
+        let (in_flight, acquisitions) = recorder.about(policy, subject, at);
+        let first = || policy.limits().next().map_or("", Limit::name);
+        let likeliest = || standing.as_deref().ok().and_then(tightest).map(|it| &*it.name);
+        let limit = limit.or_else(likeliest).unwrap_or_else(first);
+        let closing = gate.close_until(&part, limit, until).await;
+        let trouble = standing.as_ref().err().or(closing.as_ref().err()).map(ToString::to_string);
+        let incident = Incident {
+            id: format!("{:08x}{:08x}", edge::random(), edge::random()),
+            at,
+            policy: policy.name().to_owned(),
+            subject: subject.to_owned(),
+            limit: limit.to_owned(),
+            until,
+            // A limit that was closed for longer already is closed too, so an unchanged one is no trouble.
+            closed: closing.is_ok(),
+            trouble,
+            limits: standing.iter().flatten().map(LimitState::from).collect(),
+            in_flight,
+            acquisitions,
+            others: Vec::new(),
+        };
+        observer.observe(&Event::Violated { policy, incident: &incident });
+        incidents.push(incident);
+    }
+    let mut incidents = incidents.into_iter();
+    let first = incidents.next().expect("the limit was checked, so a charge has it");
+    Ok(Incident { others: incidents.collect(), ..first })
 }
 
-/// The name of the limit with the smallest part left; the first of several.
-fn tightest(standings: &[Standing]) -> Option<&str> {
-    let part = |standing: &&Standing| {
-        u128::from(standing.remaining) * u128::from(u64::MAX) / u128::from(standing.limit.max(1))
-    };
-    standings.iter().min_by_key(part).map(|standing| &*standing.name)
+/// Returns the limit with the smallest part left; the first of several.
+fn tightest(standings: &[Standing]) -> Option<&Standing> {
+    standings.iter().min_by_key(|standing| part_left(standing))
+}
+
+fn part_left(standing: &Standing) -> u128 {
+    u128::from(standing.remaining) * u128::from(u64::MAX) / u128::from(standing.limit.max(1))
+}
+
+fn has_limit(policy: &Policy, name: &str) -> bool {
+    policy.limits().any(|limit| limit.name() == name)
 }
 
 fn check(ask: &Ask<'_>, limit: Option<&str>, retry_after: Span) -> Result<(), Error> {
@@ -209,15 +242,26 @@ fn check(ask: &Ask<'_>, limit: Option<&str>, retry_after: Span) -> Result<(), Er
         let text = format!("retry_after {retry_after} must be at most {RETRY_AFTER_MAX}");
         return Err(Error::new(ErrorKind::Invalid, text));
     }
-    let names: Vec<&str> = ask.policy().limits().map(tollgate_core::Limit::name).collect();
-    match limit {
-        Some(wanted) if !names.contains(&wanted) => {
-            let (policy, names) = (ask.policy().name(), names.join(", "));
-            let text = format!("policy {policy:?} has no limit {wanted:?}; it has {names}");
-            Err(Error::new(ErrorKind::Invalid, text))
+    let Some(wanted) = limit.filter(|limit| !ask.charges().any(|it| has_limit(it.policy(), limit)))
+    else {
+        return Ok(());
+    };
+    let has: Vec<(&str, String)> = ask
+        .charges()
+        .map(|charge| {
+            let names: Vec<&str> = charge.policy().limits().map(Limit::name).collect();
+            (charge.policy().name(), names.join(", "))
+        })
+        .collect();
+    let text = match &*has {
+        [(policy, names)] => format!("policy {policy:?} has no limit {wanted:?}; it has {names}"),
+        policies => {
+            let has: Vec<String> =
+                policies.iter().map(|(name, names)| format!("{name} has {names}")).collect();
+            format!("no charge has a limit {wanted:?}; {}", has.join("; "))
         }
-        _ => Ok(()),
-    }
+    };
+    Err(Error::new(ErrorKind::Invalid, text))
 }
 
 /// Times as RFC 3339.

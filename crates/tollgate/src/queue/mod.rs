@@ -6,9 +6,9 @@
 //! them it is denied, and its wait includes those in front.
 //!
 //! An ask with several charges waits in the queue of the charge that refuses it, and moves when another one does, so a
-//! waiter whose own limit binds delays no other. In the queue of a shared limit its tenant, the subject of the first
-//! charge, takes turns with the others: the next is the tenant that was charged least per
-//! [weight](tollgate_core::PolicyBuilder::weight). No ask overtakes another one of its tenant.
+//! waiter whose own limit binds delays no other. In the queue of a shared limit its [tenant](tollgate_core::Ask::tenant), the
+//! subject of the first charge unless another is named, takes turns with the others: the next is the tenant that was charged
+//! least per [weight](tollgate_core::PolicyBuilder::weight). No ask overtakes another one of its tenant.
 //!
 //! The wait for slots of a concurrency limit is an estimate, since it depends on their holders. The queue observes how
 //! long permits hold slots, and estimates the waits of its denials from that. A slot that is released through this gate
@@ -132,7 +132,7 @@ impl<G: Gate> Queue<G> {
         deadline: Timestamp,
     ) -> Result<Decision, Error> {
         let due = self.due(deadline);
-        if ask.has_several_charges() {
+        if takes_turns(ask) {
             return self.acquire_jointly_within(&Alternatives::only(ask), due).await;
         }
         let enqueued = self.join(ask, ask.charges().next().expect("an ask has a charge"))?;
@@ -255,7 +255,7 @@ impl<G: Gate> Queue<G> {
         if decision.is_admitted() {
             self.charged(ask);
         }
-        Ok(decision)
+        Ok(for_tenant_of(ask, decision))
     }
 
     /// Counts the charges of `ask`, which was admitted, for the turns of its tenant.
@@ -263,9 +263,10 @@ impl<G: Gate> Queue<G> {
         if self.waiting() == 0 {
             return;
         }
+        let (tenant, weight) = ask.tenant();
         for charge in ask.charges() {
-            let share = share(charge.policy(), charge.amounts()) / ask.policy().weight();
-            self.wake(|queues| queues.charged(&queue_key(charge), ask.subject(), share));
+            let share = share(charge.policy(), charge.amounts()) / weight;
+            self.wake(|queues| queues.charged(&queue_key(charge), tenant, share));
         }
     }
 
@@ -274,7 +275,7 @@ impl<G: Gate> Queue<G> {
         if self.waiting() == 0 {
             return;
         }
-        let (tenant, weight) = (permit.subject(), permit.policy().weight());
+        let (tenant, weight) = permit.tenant();
         for part in permit.parts() {
             let (policy, charged) = (part.policy(), part.charged().amounts);
             let key = QueueKey::new(policy.name(), part.subject());
@@ -300,7 +301,7 @@ impl<G: Gate> Queue<G> {
     /// denial of the first of them.
     fn blocks(&self, ask: &Ask<'_>, charge: &Charge<'_>) -> Option<Option<Denial>> {
         let queues = lock(&self.queues);
-        let (denial, waiting_ahead) = queues.blocks(&queue_key(charge), ask.subject())?;
+        let (denial, waiting_ahead) = queues.blocks(&queue_key(charge), ask.tenant().0)?;
         let asked = |denial: &Denial| charge.policy().costs(charge.amounts()).get(&denial.unit);
         Some(denial.map(|denial| Denial {
             waiting_ahead,
@@ -347,8 +348,7 @@ impl<G: Gate> Queue<G> {
 
     fn join(&self, ask: &Ask<'_>, charge: &Charge<'_>) -> Result<Enqueued<'_, G>, Error> {
         let amounts = *charge.amounts();
-        let tenant = (ask.subject(), ask.policy().weight());
-        let place = lock(&self.queues).join(queue_key(charge), tenant, amounts)?;
+        let place = lock(&self.queues).join(queue_key(charge), ask.tenant(), amounts)?;
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Ok(Enqueued { queue: self, place })
     }
@@ -482,7 +482,10 @@ impl<G: Gate> Drop for Enqueued<'_, G> {
 impl<G: Gate> Gate for Queue<G> {
     fn run<'a>(&'a self, operation: Operation<'a>) -> BoxFuture<'a, Result<Outcome, Error>> {
         match operation {
-            Operation::Acquire(ask) if ask.has_several_charges() && self.waiting() != 0 => {
+            Operation::Acquire(ask)
+                if takes_turns(ask)
+                    && (self.waiting() != 0 || has_slots(ask) || ask.named_tenant().is_some()) =>
+            {
                 let denial = ask.charges().find_map(|charge| self.blocks(ask, charge)?);
                 Box::pin(async move {
                     match denial {
@@ -526,11 +529,29 @@ impl<G: Gate> Gate for Queue<G> {
                 {
                     self.estimate(ask, decision);
                 }
-                Some(outcome)
+                Some(outcome.map(|outcome| match outcome {
+                    Outcome::Decided(decision) => Outcome::Decided(for_tenant_of(ask, decision)),
+                    other => other,
+                }))
             }
             Operation::Settle(..) | Operation::Release(_) | Operation::Reset { .. } => None,
             other => self.gate.try_run(other),
         }
+    }
+}
+
+/// Returns whether asks of several tenants may wait in the queues of `ask`.
+fn takes_turns(ask: &Ask<'_>) -> bool {
+    ask.has_several_charges() || ask.named_tenant().is_some()
+}
+
+/// Adds the tenant that `ask` names to its permit, so that what is given back counts for the same tenant.
+fn for_tenant_of(ask: &Ask<'_>, decision: Decision) -> Decision {
+    match (decision, ask.named_tenant()) {
+        (Decision::Admitted(permit), Some((tenant, weight))) => {
+            Decision::Admitted(permit.with_tenant(tenant, weight))
+        }
+        (decision, _) => decision,
     }
 }
 

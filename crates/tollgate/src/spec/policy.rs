@@ -1,7 +1,7 @@
 //! A policy as written: its limits, its settings and its overrides.
 
 use serde::{Deserialize, Serialize};
-use tollgate_core::{Limit, OnStoreFailure, Policy, Span};
+use tollgate_core::{Limit, OnStoreFailure, Override, Policy, Span};
 
 use super::fault::Fault;
 use super::limit::LimitSpec;
@@ -52,6 +52,9 @@ pub struct OverrideSpec {
     /// The limits that differ: the name, and the fields that change. Unit and rule stay.
     #[serde(default)]
     pub limits: Vec<LimitSpec>,
+    /// How often it is served while it waits for a limit that it shares; that of the policy by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u64>,
 }
 
 impl PolicySpec {
@@ -70,6 +73,7 @@ impl PolicySpec {
                     .zip(&limits)
                     .filter_map(|(limit, base)| LimitSpec::from_limit(limit).changes_from(base))
                     .collect(),
+                weight: other.as_override_of(policy).weight,
             })
             .collect();
         overrides.sort_by(|a, b| a.subject.cmp(&b.subject));
@@ -111,9 +115,7 @@ impl PolicySpec {
         if self.subjects_max == Some(0) {
             return Err(Fault::at("subjects_max", "subjects_max must be at least 1"));
         }
-        if self.weight.is_some_and(|weight| !(1..=WEIGHT_MAX).contains(&weight)) {
-            return Err(Fault::at("weight", format!("weight must be 1 to {WEIGHT_MAX}")));
-        }
+        check_weight(self.weight)?;
         let block_ttl = self.resolve_block_ttl()?;
         let mut builder = Policy::builder(&self.name)
             .shadow(self.shadow)
@@ -126,10 +128,10 @@ impl PolicySpec {
             })?);
         for (index, other) in self.overrides.iter().enumerate() {
             let label = format!("override for {:?}", other.subject);
-            let limits = self
+            let own = self
                 .resolve_override(other, block_ttl)
                 .map_err(|fault| fault.in_element("overrides", index, &label))?;
-            builder = builder.override_for(&other.subject, limits);
+            builder = builder.override_for(&other.subject, own);
         }
         builder.build().map_err(|error| Fault::new(self.unprefixed(&error)))
     }
@@ -175,10 +177,11 @@ impl PolicySpec {
         Ok(limits)
     }
 
-    fn resolve_override(&self, other: &OverrideSpec, block_ttl: Span) -> Result<Vec<Limit>, Fault> {
+    fn resolve_override(&self, other: &OverrideSpec, block_ttl: Span) -> Result<Override, Fault> {
         if other.subject.is_empty() {
             return Err(Fault::new("needs subject, as in subject = \"alice\""));
         }
+        check_weight(other.weight)?;
         let mut specs = self.limits.clone();
         let mut changed_by: Vec<Option<usize>> = vec![None; specs.len()];
         for (index, changes) in other.limits.iter().enumerate() {
@@ -221,13 +224,23 @@ impl PolicySpec {
                     .map_err(relocate)?;
             }
         }
-        specs.iter().map(LimitSpec::resolve).collect()
+        let limits = specs.iter().map(LimitSpec::resolve).collect::<Result<_, _>>()?;
+        Ok(Override { limits, weight: other.weight })
     }
 
     /// Returns the text of a core error without the name of the policy, which the caller adds.
     fn unprefixed(&self, error: &tollgate_core::Error) -> String {
         let text = error.to_string();
         text.strip_prefix(&format!("policy {:?}: ", self.name)).map(str::to_owned).unwrap_or(text)
+    }
+}
+
+fn check_weight(weight: Option<u64>) -> Result<(), Fault> {
+    match weight {
+        Some(weight) if !(1..=WEIGHT_MAX).contains(&weight) => {
+            Err(Fault::at("weight", format!("weight must be 1 to {WEIGHT_MAX}")))
+        }
+        _ => Ok(()),
     }
 }
 

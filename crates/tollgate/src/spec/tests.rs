@@ -222,7 +222,7 @@ fn what_is_wrong_with_a_policy_is_said_with_its_place() {
 }
 
 fn with_override(limits: Vec<LimitSpec>) -> PolicySpec {
-    let other = OverrideSpec { subject: "alice".to_owned(), limits };
+    let other = OverrideSpec { subject: "alice".to_owned(), limits, weight: None };
     PolicySpec { overrides: vec![other], ..policy(vec![bucket(), rolling()]) }
 }
 
@@ -308,6 +308,7 @@ fn a_policy_shows_what_made_it() {
                     refill: text("3/7s"),
                     ..change("burst")
                 }],
+                weight: Some(5),
             },
             OverrideSpec {
                 subject: "bob".to_owned(),
@@ -316,6 +317,7 @@ fn a_policy_shows_what_made_it() {
                     headroom: Some(HeadroomSpec::Units(0)),
                     ..change("rpm")
                 }],
+                weight: None,
             },
         ],
         ..policy(vec![
@@ -386,4 +388,28 @@ fn a_weight_is_kept_and_bounded() {
         let error = spec(Some(weight)).build().unwrap_err().to_string();
         assert!(error.contains("weight must be 1 to 1000"), "{error}");
     }
+}
+
+/// An override may have a weight without other numbers, and keeps it when another subject is overridden.
+#[test]
+fn an_override_has_a_weight_of_its_own() {
+    let spec = |weight| PolicySpec {
+        name: "api".to_owned(),
+        limits: vec![bucket()],
+        weight: Some(2),
+        overrides: vec![OverrideSpec {
+            subject: "gold".to_owned(),
+            weight: Some(weight),
+            ..OverrideSpec::default()
+        }],
+        ..PolicySpec::default()
+    };
+    let policy = spec(7).build().unwrap();
+    let weights = |policy: &Policy| ["gold", "alice"].map(|it| policy.for_subject(it).weight());
+    assert_eq!(weights(&policy), [7, 2]);
+    assert_eq!(PolicySpec::from_policy(&policy), spec(7));
+    let raised = policy.with_override("bob", Some(policy.limits().cloned().collect())).unwrap();
+    assert_eq!(weights(&raised), [7, 2]);
+    let fault = spec(1_001).build().unwrap_err().to_string();
+    assert!(fault.contains("override for \"gold\"") && fault.contains("1 to 1000"), "{fault}");
 }

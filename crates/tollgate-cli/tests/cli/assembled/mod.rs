@@ -9,6 +9,7 @@ mod formats;
 mod full_disk;
 mod host;
 mod keyspace;
+mod killed_jointly;
 mod locked_row;
 mod log;
 mod readiness;

@@ -53,10 +53,10 @@ async fn put_override(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     names: PathNames,
-    Json(OverrideRequest { limits }): Json<OverrideRequest>,
+    Json(OverrideRequest { limits, weight }): Json<OverrideRequest>,
 ) -> Response {
     let Ok(Path((policy, subject))) = names else { return not_utf8() };
-    let spec = OverrideSpec { subject, limits };
+    let spec = OverrideSpec { subject, limits, weight };
     if let Err(error) = caller.check_about(&policy, &spec.subject) {
         return reply::error(&error);
     }

@@ -11,7 +11,7 @@ use super::super::replies::Replies;
 use super::Request;
 
 const USAGE: &str = "write TG.ACQUIRE policy subject [COST unit n …] [AND policy subject [COST unit n …] …] [ID id] \
-                     [IDTTL ms] [WAIT ms] [BEHIND costs], where costs is a list in JSON, as in [{\"requests\": 1}]";
+                     [IDTTL ms] [WAIT ms] [TENANT tenant] [BEHIND costs], where costs is a list in JSON, as in [{\"requests\": 1}]";
 
 pub(super) async fn run(
     Request { app, caller, args, .. }: Request<'_>,
@@ -70,6 +70,8 @@ pub(super) fn parse(args: Args<'_>, usage: &str) -> Result<AcquireRequest, Error
             request.id_ttl_ms = Some(args.integer(at + 1, usage)?);
         } else if is(b"WAIT") {
             request.wait_ms = Some(args.integer(at + 1, usage)?);
+        } else if is(b"TENANT") {
+            request.tenant = Some(args.required(at + 1, usage)?.to_owned());
         } else if is(b"BEHIND") {
             let text = args.required(at + 1, usage)?;
             request.behind = serde_json::from_str(text)

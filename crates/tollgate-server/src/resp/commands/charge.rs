@@ -15,8 +15,8 @@ pub(super) async fn run(
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let request = acquire::parse(args, USAGE)?;
-    if request.wait_ms.is_some() || !request.behind.is_empty() {
-        let text = format!("a charge never waits; leave WAIT and BEHIND out: {USAGE}");
+    if request.wait_ms.is_some() || !request.behind.is_empty() || request.tenant.is_some() {
+        let text = format!("a charge never waits; leave WAIT, TENANT and BEHIND out: {USAGE}");
         return Err(invalid(text));
     }
     let permit = app.charge(caller, request.into()).await?;

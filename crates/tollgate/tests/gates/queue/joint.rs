@@ -307,3 +307,58 @@ fn wrong_alternatives_are_refused() {
         assert!(error.contains(expected), "{error}");
     }
 }
+
+/// Ten asks of each named tenant, all for one subject; the turns follow the tenants, also of asks with one charge.
+#[tokio::test]
+async fn a_named_tenant_takes_the_turns_of_its_asks() {
+    for (weight, expected) in [(1, [6, 6]), (3, [9, 3])] {
+        let (queue, clock) = queue();
+        let user = named("user", TokenBucket::per_second(1_000), 1);
+        let account = named("account", TokenBucket::per_second(1), 1);
+        let deadline = clock.now() + FAR;
+        assert!(queue.acquire(&ask(&[(&account, "acme")])).await.unwrap().is_admitted());
+        let mut groups = [Vec::new(), Vec::new()];
+        for (group, tenant, weight) in [(0, "gold", weight), (1, "plain", 1)] {
+            for number in 0..20 {
+                let ask = match number % 2 {
+                    0 => ask(&[(&user, "shared"), (&account, "acme")]),
+                    _ => ask(&[(&account, "acme")]),
+                };
+                let ask = ask.for_tenant(tenant, weight).into_owned();
+                let queue = Arc::clone(&queue);
+                groups[group]
+                    .push(tokio::spawn(async move { queue.acquire_within(&ask, deadline).await }));
+                settle_down().await;
+            }
+        }
+        pass(&clock, 12).await;
+        let got = done(&groups);
+        assert!(got[0].abs_diff(expected[0]) <= 1 && got[0] + got[1] == 12, "{weight}: {got:?}");
+    }
+}
+
+/// The weight of a tenant is that of its override, and what is given back counts for the tenant that the permit names.
+#[tokio::test]
+async fn an_override_weighs_a_tenant_and_a_release_counts_for_a_named_one() {
+    let (queue, clock) = queue();
+    let limit = Limit::new("rate", "requests", TokenBucket::per_second(1_000));
+    let own = tollgate::policy::Override { limits: vec![limit.clone()], weight: Some(3) };
+    let user = Policy::builder("user").limit(limit).override_for("gold", own).build().unwrap();
+    let account = named("account", TokenBucket::per_second(1), 1);
+    let deadline = clock.now() + FAR;
+    assert!(queue.acquire(&ask(&[(&account, "acme")])).await.unwrap().is_admitted());
+    let mut groups = [Vec::new(), Vec::new()];
+    for (group, subject) in [(0, "gold"), (1, "plain")] {
+        for _ in 0..20 {
+            groups[group].push(wait(&queue, &[(&user, subject), (&account, "acme")], deadline));
+            settle_down().await;
+        }
+    }
+    pass(&clock, 12).await;
+    let got = done(&groups);
+    assert!(got[0].abs_diff(9) <= 1 && got[0] + got[1] == 12, "{got:?}");
+    let named = ask(&[(&user, "u1"), (&account, "other")]).for_tenant("t9", 5);
+    let permit = queue.acquire(&named).await.unwrap().into_permit().unwrap();
+    assert_eq!((permit.tenant(), permit.subject()), (("t9", 5), "u1"));
+    assert!(queue.acquire(&ask(&[(&user, "u1")]).for_tenant("", 1)).await.is_err());
+}
