@@ -138,14 +138,14 @@ async fn a_violation_closes_every_charge_that_has_the_limit() {
     let likeliest = server.gate().report_violation(report(None)).await.unwrap().into_inner();
     assert_eq!((&*likeliest.limit, likeliest.closed.len()), ("slots", 1));
     assert!(admits(&server, "gemini", "account").await);
-    let both = server.gate().report_violation(report(Some("tpm"))).await.unwrap().into_inner();
+    let both = server.gate().report_violation(report(Some("rpm"))).await.unwrap().into_inner();
     let closed: Vec<_> = both.closed.iter().map(|it| (&*it.policy, &*it.subject)).collect();
-    assert_eq!((closed, &*both.limit), (vec![("gemini", "u1"), ("gemini", "account")], "tpm"));
+    assert_eq!((closed, &*both.limit), (vec![("gemini", "u1"), ("gemini", "account")], "rpm"));
     assert!(both.closed.iter().all(|it| it.closed_until.is_some()));
     assert!(!admits(&server, "gemini", "u1").await && !admits(&server, "gemini", "account").await);
     let found = records(&server, "?outcome=violated&subject=account").await;
     let [newest, ..] = &*found else { panic!("no record") };
     let refused: Vec<&Value> =
         newest["charges"].as_array().unwrap().iter().map(|it| &it["refused"]).collect();
-    assert_eq!(refused, [&json!(["tpm"]), &Value::Null, &json!(["tpm"])]);
+    assert_eq!(refused, [&json!(["rpm"]), &Value::Null, &json!(["rpm"])]);
 }

@@ -68,7 +68,7 @@ async fn bad_overrides_say_what_is_wrong_and_change_nothing() {
         ("/v1/policies/gemini/overrides/%ff", good.as_str(), 400, "the path is not UTF-8"),
         ("/v1/policies/gemnii/overrides/alice", &good, 404, "did you mean gemini?"),
         (&long, &good, 400, "must be 1 to 256 bytes long, not 257"),
-        (ALICE, "{}", 400, "missing field `limits`"),
+        (ALICE, "{}", 400, "at least one limit"),
         (ALICE, r#"{"limits": [["rpm"]]}"#, 400, "expected an object"),
         (ALICE, r#"{"limits": []}"#, 400, "at least one limit"),
         (ALICE, r#"{"limits": [{"name": "rpx", "limit": 9}]}"#, 400, "did you mean rpm?"),
