@@ -152,10 +152,14 @@ pub(crate) struct SpendJoint<'a> {
     /// The rows of all charges, each once, in the order of their keys.
     policies: Vec<&'a str>,
     subjects: Vec<&'a str>,
+    shapes: Vec<&'a [u8]>,
     /// The number of charges of each ask.
     charges: Vec<i32>,
-    /// Of each charge, the place of its row from 1.
-    rows: Vec<i32>,
+    /// Of each charge, the place of its row from 1; `None` if an earlier charge to the row has another shape.
+    rows: Vec<Option<i32>>,
+    /// Where the numbers and the amounts of each charge begin, from 1, and where the last ones end.
+    numbers_at: Vec<i32>,
+    amounts_at: Vec<i32>,
     of_charges: Columns<'a>,
     of_asks: Columns<'a>,
     lock_timeout: &'a Option<String>,
@@ -165,17 +169,24 @@ impl<'a> SpendJoint<'a> {
     /// `asks` are the charges of each ask; the first has its id.
     pub(crate) fn new(asks: &[&'a [Spend]], lock_timeout: &'a Option<String>) -> Self {
         let all: Vec<&Spend> = asks.iter().flat_map(|charges| charges.iter()).collect();
-        let mut keys: Vec<(&str, &str)> = all.iter().map(|one| one.row()).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let place = |one: &&Spend| keys.binary_search(&one.row()).map_or(0, |place| place + 1);
+        let mut rows = all.clone();
+        rows.sort_by_key(|one| one.row());
+        rows.dedup_by_key(|one| one.row());
+        let place = |one: &&Spend| {
+            let place = rows.binary_search_by_key(&one.row(), |row| row.row()).ok()?;
+            (rows[place].shape == one.shape).then(|| small(place + 1))
+        };
         let firsts = asks.iter().filter_map(|charges| charges.first()).collect::<Vec<_>>();
+        let of_charges = Columns::new(&all);
         Self {
-            policies: keys.iter().map(|(policy, _)| *policy).collect(),
-            subjects: keys.iter().map(|(_, subject)| *subject).collect(),
+            policies: rows.iter().map(|one| &*one.policy).collect(),
+            subjects: rows.iter().map(|one| &*one.subject).collect(),
+            shapes: rows.iter().map(|one| &*one.shape).collect(),
             charges: asks.iter().map(|charges| small(charges.len())).collect(),
-            rows: all.iter().map(|one| small(place(one))).collect(),
-            of_charges: Columns::new(&all),
+            rows: all.iter().map(place).collect(),
+            numbers_at: beginnings(&of_charges.numbers_each),
+            amounts_at: beginnings(&of_charges.amounts_each),
+            of_charges,
             of_asks: Columns::new(&firsts),
             lock_timeout,
         }
@@ -186,13 +197,13 @@ impl<'a> SpendJoint<'a> {
         [
             (&self.policies, Type::TEXT_ARRAY),
             (&self.subjects, Type::TEXT_ARRAY),
+            (&self.shapes, Type::BYTEA_ARRAY),
             (&self.charges, Type::INT4_ARRAY),
             (&self.rows, Type::INT4_ARRAY),
-            (&of_charges.shapes, Type::BYTEA_ARRAY),
             (&of_charges.numbers, Type::INT8_ARRAY),
-            (&of_charges.numbers_each, Type::INT4_ARRAY),
+            (&self.numbers_at, Type::INT4_ARRAY),
             (&of_charges.amounts, Type::INT8_ARRAY),
-            (&of_charges.amounts_each, Type::INT4_ARRAY),
+            (&self.amounts_at, Type::INT4_ARRAY),
             (&of_asks.refundable, Type::BOOL_ARRAY),
             (&of_asks.ids, Type::TEXT_ARRAY),
             (&of_asks.digests, Type::INT8_ARRAY),
@@ -260,6 +271,15 @@ impl<'a> Columns<'a> {
             (lock_timeout, Type::TEXT),
         ]
     }
+}
+
+/// Returns where each part of a sequence begins, from 1, and where the last one ends, by the lengths of the parts.
+fn beginnings(lengths: &[i32]) -> Vec<i32> {
+    let ends = lengths.iter().scan(1, |end, length| {
+        *end += length;
+        Some(*end)
+    });
+    std::iter::once(1).chain(ends).collect()
 }
 
 fn small(number: usize) -> i32 {
