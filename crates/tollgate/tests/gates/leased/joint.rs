@@ -377,7 +377,7 @@ async fn a_denial_names_the_charges_of_the_whole_ask() {
     }
 }
 
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 40;
 const STEPS: usize = 80;
 
 /// One task's account of an ask: its charges, and what they cost in the end, if it was admitted.
