@@ -70,6 +70,9 @@ const FUZZ: &[Step] = &[
 const LONG: &[Step] = &[
     step("features", "cargo xtask features"),
     step("seeds", "cargo xtask sim --seeds 5000"),
+    step("fair waiting", "cargo nextest run -p tollgate --test gates queue::fair")
+        .env(&[("TOLLGATE_SEEDS", "2000")])
+        .needs(NEXTEST),
     step("long fuzz", "cargo xtask fuzz --seconds 120"),
     step("release", "cargo build --release"),
 ];
@@ -143,7 +146,7 @@ fn help() -> String {
     for task in TASKS {
         text += &format!("  {:<6} {}\n", task.name, task.about);
     }
-    text + "  ci --long  the same, each feature alone, thousands of seeds, long fuzzing and the release build\n  features  each feature of each crate alone\n  sim SEED [--strategy NAME]  repeats one simulated run with its trace; sim --seeds N runs many\n  fuzz [TARGET] [--seconds N]  every fuzz target, or one, for 20 seconds or as many\n  services up|down  real servers for work by hand, until down\n  help   this text\n"
+    text + "  ci --long  the same, each feature alone, thousands of seeds, long fuzzing and the release build\n  features  each feature of each crate alone\n  sim SEED [--strategy NAME] [--charges one|several]  repeats one simulated run with its trace; sim --seeds N runs many\n  fuzz [TARGET] [--seconds N]  every fuzz target, or one, for 20 seconds or as many\n  services up|down  real servers for work by hand, until down\n  help   this text\n"
 }
 
 fn usage_error(problem: &str) -> ExitCode {

@@ -3,11 +3,11 @@
 
 use std::process::ExitCode;
 
-use tollgate_conformance::sim::{Setup, Strategy, run, sweep};
+use tollgate_conformance::sim::{Charges, Setup, Strategy, run, sweep};
 
 const USAGE: &str = "\
-usage: cargo xtask sim SEED [--strategy NAME]     runs one seed and prints its trace
-       cargo xtask sim --seeds N [--strategy NAME]  runs the seeds below N until one fails";
+usage: cargo xtask sim SEED [--strategy NAME] [--charges one|several]       runs one seed and prints its trace
+       cargo xtask sim --seeds N [--strategy NAME] [--charges one|several]  runs the seeds below N until one fails";
 
 enum What {
     One(u64),
@@ -16,7 +16,7 @@ enum What {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (what, strategies) = match parse(&arguments) {
+    let (what, setups) = match parse(&arguments) {
         Ok(parsed) => parsed,
         Err(problem) => {
             eprintln!("sim: {problem}\n{USAGE}");
@@ -24,10 +24,10 @@ fn main() -> ExitCode {
         }
     };
     let mut code = ExitCode::SUCCESS;
-    for strategy in strategies {
+    for setup in setups {
         let outcome = match what {
-            What::One(seed) => one(seed, strategy),
-            What::Many(seeds) => many(seeds, strategy),
+            What::One(seed) => one(seed, setup),
+            What::Many(seeds) => many(seeds, setup),
         };
         if let Err(problem) = outcome {
             println!("{problem}");
@@ -37,27 +37,36 @@ fn main() -> ExitCode {
     code
 }
 
-fn one(seed: u64, strategy: Strategy) -> Result<(), String> {
-    let report = run(seed, Setup::new(strategy).traced());
+fn one(seed: u64, setup: Setup) -> Result<(), String> {
+    let report = run(seed, setup.traced());
     for line in &report.lines {
         println!("{line}");
     }
-    println!("{}: {:?}, trace {:016x}", strategy.name(), report.counts, report.hash);
+    println!("{}: {:?}, trace {:016x}", name(setup), report.counts, report.hash);
     report.verdict
 }
 
-fn many(seeds: u64, strategy: Strategy) -> Result<(), String> {
-    let summary = sweep(0..seeds, Setup::new(strategy))?;
+fn many(seeds: u64, setup: Setup) -> Result<(), String> {
+    let summary = sweep(0..seeds, setup)?;
     let (over, bound) = summary.nearest;
-    println!("{}: {} seeds pass, {:?}", strategy.name(), summary.runs, summary.counts);
+    println!("{}: {} seeds pass, {:?}", name(setup), summary.runs, summary.counts);
     if bound != 0 {
         println!("  nearest to the bound: {over} over of {bound}");
     }
     Ok(())
 }
 
-fn parse(arguments: &[String]) -> Result<(What, Vec<Strategy>), String> {
+fn name(setup: Setup) -> String {
+    let charges = match setup.charges {
+        Charges::One => "one charge",
+        Charges::Several => "several charges",
+    };
+    format!("{}, {charges}", setup.strategy.name())
+}
+
+fn parse(arguments: &[String]) -> Result<(What, Vec<Setup>), String> {
     let (mut what, mut strategies) = (None, Strategy::ALL.to_vec());
+    let mut charges = Charges::ALL.to_vec();
     let mut words = arguments.iter().map(String::as_str);
     while let Some(word) = words.next() {
         match word {
@@ -71,10 +80,18 @@ fn parse(arguments: &[String]) -> Result<(What, Vec<Strategy>), String> {
                 let unknown = || format!("no strategy is called {name:?}; use one of {known}");
                 strategies = vec![Strategy::named(name).ok_or_else(unknown)?];
             }
+            "--charges" => {
+                let name = words.next().unwrap_or_default();
+                let known = Charges::ALL.map(Charges::name).join(" or ");
+                let unknown = || format!("--charges takes {known}, not {name:?}");
+                charges = vec![Charges::named(name).ok_or_else(unknown)?];
+            }
             seed => what = Some(What::One(number(seed, "a seed is a number")?)),
         }
     }
-    what.map(|what| (what, strategies)).ok_or_else(|| "name a seed, or --seeds N".to_owned())
+    let setup = |strategy| charges.iter().map(move |it| Setup::new(strategy).charging(*it));
+    let setups = strategies.into_iter().flat_map(setup).collect();
+    what.map(|what| (what, setups)).ok_or_else(|| "name a seed, or --seeds N".to_owned())
 }
 
 fn number(text: &str, expected: &str) -> Result<u64, String> {

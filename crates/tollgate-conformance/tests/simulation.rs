@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use tollgate_conformance::sim::{Sabotage, Setup, Strategy, Summary, run, sweep};
+use tollgate_conformance::sim::{Charges, Sabotage, Setup, Strategy, Summary, run, sweep};
 
 /// Each strategy runs two parts of so many seeds, as two tests, so that two cores are busy.
 const SEEDS: u64 = 1_000;
@@ -64,19 +64,59 @@ fn r000_10_fallback_stays_within_its_worst_case_part_two() {
     passes(Strategy::Fallback, 1);
 }
 
+/// Seeds of asks with several charges. Each run judges up to six policies and subjects.
+const SEVERAL: u64 = 300;
+
+fn passes_jointly(strategy: Strategy) -> Summary {
+    let setup = Setup::new(strategy).charging(Charges::Several);
+    let summary = sweep(0..SEVERAL, setup).expect("every seed passes");
+    assert!(SEVERAL * 10 < summary.counts.admitted, "{summary:?}");
+    assert!(SEVERAL * 10 < summary.counts.denied, "{summary:?}");
+    summary
+}
+
+/// Promises 1 to 3 for asks with several charges: nobody is over, all are charged or none, and a refusal takes nothing.
+#[test]
+fn atomic_charges_all_or_none_under_any_fault() {
+    passes_jointly(Strategy::Atomic);
+}
+
+/// Some charges are spent from blocks and some by the store.
+#[test]
+fn leased_charges_all_or_none_under_any_fault() {
+    passes_jointly(Strategy::Leased);
+}
+
+#[test]
+fn optimistic_stays_within_its_bound_with_several_charges() {
+    passes_jointly(Strategy::Optimistic);
+}
+
+#[test]
+fn fallback_stays_within_its_worst_case_with_several_charges() {
+    let counts = passes_jointly(Strategy::Fallback).counts;
+    assert!(SEVERAL < counts.degraded, "{counts:?}");
+    assert_eq!(counts.failed, 0, "{counts:?}");
+}
+
 /// R000.10: the bound is tight: an instance that takes more than its share breaks it.
 #[test]
 fn r000_10_whole_limits_taken_for_shares_are_found() {
     finds(Strategy::Fallback, Sabotage::WholeShares, "callers spent too much");
 }
 
+fn setups() -> impl Iterator<Item = Setup> {
+    Strategy::ALL
+        .into_iter()
+        .flat_map(|strategy| Charges::ALL.map(|charges| Setup::new(strategy).charging(charges)))
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for strategy in Strategy::ALL {
+    for setup in setups() {
         for seed in 0..50 {
-            let (first, second) =
-                (run(seed, Setup::new(strategy)), run(seed, Setup::new(strategy)));
-            assert_eq!(first.hash, second.hash, "seed {seed}, {}", strategy.name());
+            let (first, second) = (run(seed, setup), run(seed, setup));
+            assert_eq!(first.hash, second.hash, "seed {seed}, {setup:?}");
         }
     }
 }
@@ -86,9 +126,9 @@ fn the_same_seed_gives_the_same_run() {
 #[ignore = "run in a process of its own by the test below"]
 #[allow(clippy::print_stdout, reason = "another process reads it")]
 fn prints_hashes() {
-    for strategy in Strategy::ALL {
+    for setup in setups() {
         for seed in 0..20 {
-            println!("hash {:016x}", run(seed, Setup::new(strategy)).hash);
+            println!("hash {:016x}", run(seed, setup).hash);
         }
     }
 }
@@ -110,7 +150,11 @@ fn the_same_seed_gives_the_same_run_in_another_process() {
 }
 
 fn finds(strategy: Strategy, sabotage: Sabotage, expected: &str) {
-    let found = sweep(0..SEEDS, Setup::new(strategy).sabotaged(sabotage));
+    finds_in(Setup::new(strategy), sabotage, expected);
+}
+
+fn finds_in(setup: Setup, sabotage: Sabotage, expected: &str) {
+    let found = sweep(0..SEEDS, setup.sabotaged(sabotage));
     let problem = found.expect_err("the seeds find what is wrong");
     assert!(problem.contains(expected), "{problem}");
     assert!(problem.contains("cargo xtask sim "), "{problem}");
@@ -136,6 +180,20 @@ fn a_block_that_lives_from_its_answer_is_found() {
 #[test]
 fn a_block_that_is_credited_in_full_is_found() {
     finds(Strategy::Leased, Sabotage::FullCredit, "callers spent too much");
+}
+
+/// A store that leaves a charge out is found by its own history: an entry did not change, or is over.
+#[test]
+fn a_store_that_charges_all_but_the_last_is_found() {
+    let setup = Setup::new(Strategy::Atomic).charging(Charges::Several);
+    finds_in(setup, Sabotage::AllButTheLast, "at the store: ");
+}
+
+/// The life of a block is counted from when it was asked for, also if its tokens wait for the store.
+#[test]
+fn a_block_that_lives_from_its_answer_is_found_with_several_charges() {
+    let setup = Setup::new(Strategy::Leased).charging(Charges::Several);
+    finds_in(setup, Sabotage::LifeFromAnswer, "callers spent too much");
 }
 
 /// Blocks that live for less than a round trip once held up a line of asks, one lease after the other.

@@ -100,6 +100,14 @@ impl<'a> Charge<'a> {
         &self.amounts
     }
 
+    fn borrowed(&self) -> Charge<'_> {
+        Charge {
+            policy: Cow::Borrowed(&self.policy),
+            subject: Cow::Borrowed(&self.subject),
+            amounts: self.amounts,
+        }
+    }
+
     fn into_owned(self) -> Charge<'static> {
         Charge {
             policy: Cow::Owned(self.policy.into_owned()),
@@ -409,13 +417,26 @@ impl<'a> Ask<'a> {
     /// the other is not what the ask means.
     #[must_use]
     pub fn part(&self, index: usize) -> Option<Ask<'_>> {
-        let charge = self.charges().nth(index)?;
-        let charge = Charge {
-            policy: Cow::Borrowed(&charge.policy),
-            subject: Cow::Borrowed(&charge.subject),
-            amounts: charge.amounts,
-        };
+        let charge = self.charges().nth(index)?.borrowed();
         Some(Ask { charge, refundable: self.refundable, rare: None })
+    }
+
+    /// Returns the charges at `indexes` as an ask of their own, in that order and without the id. Meant for strategies that
+    /// decide the other charges themselves. `None` if there is no such charge.
+    #[must_use]
+    pub fn subset(&self, indexes: &[usize]) -> Option<Ask<'_>> {
+        let (first, more) = indexes.split_first()?;
+        let mut ask = self.part(*first)?;
+        for (place, index) in indexes.iter().enumerate() {
+            if self.has_own_costs(*index) {
+                ask.rare().own_costs |= 1 << place;
+            }
+        }
+        for index in more {
+            let charge = self.charges().nth(*index)?.borrowed();
+            ask.rare().more.push(charge);
+        }
+        Some(ask)
     }
 
     /// The charges that the costs of the ask apply to.

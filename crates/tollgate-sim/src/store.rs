@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate::memory::KEYS_MAX_DEFAULT;
 use tollgate::{Clock, Error, ErrorKind, Gate, Memory};
-use tollgate_core::{Operation, Outcome, Standing, Timestamp};
+use tollgate_core::{JoinedOutcome, Operation, Outcome, Policy, Standing, Timestamp};
 
 use crate::call::Call;
 use crate::clock::SimClock;
@@ -35,10 +35,10 @@ pub struct CompletedCall<'a> {
     pub outcome: &'a Result<Outcome, Error>,
     /// The time by the store's clock.
     pub now: Timestamp,
-    /// The standings before, if the watcher asks for them.
-    pub before: Vec<Standing>,
-    /// The standings after.
-    pub after: Vec<Standing>,
+    /// The standings of each charge before, if the watcher asks for them.
+    pub before: Vec<Vec<Standing>>,
+    /// The standings of each charge after.
+    pub after: Vec<Vec<Standing>>,
 }
 
 /// Receives every call that the store runs, in order.
@@ -115,6 +115,19 @@ impl SimStore {
             }
         }
         let operation = call.operation();
+        if self.watch.is_none() || !is_on_joint_permit(&operation) {
+            return self.run_one(from, call).await;
+        }
+        // Stores settle, release and renew charge by charge, and the watcher sees what each of them changed.
+        let mut joined = JoinedOutcome::default();
+        for part in operation.parts()? {
+            joined.add(self.run_one(from, &Call::from_operation(&part.operation())).await);
+        }
+        joined.finish()
+    }
+
+    async fn run_one(&self, from: u64, call: &Call) -> Result<Outcome, Error> {
+        let operation = call.operation();
         let Some(watch) = &self.watch else { return self.store.run(operation).await };
         let looks = watch.wants_standings();
         let before = if looks { self.standings(operation).await } else { Vec::new() };
@@ -125,17 +138,34 @@ impl SimStore {
         outcome
     }
 
-    async fn standings(&self, operation: Operation<'_>) -> Vec<Standing> {
-        let (policy, subject) = (operation.policy(), operation.subject());
-        match self.store.run(Operation::Standing { policy, subject }).await {
-            Ok(Outcome::Standings(standings)) => standings,
-            _ => Vec::new(),
+    /// The standings of each charge of `operation`.
+    async fn standings(&self, operation: Operation<'_>) -> Vec<Vec<Standing>> {
+        let subjects: Vec<(&Policy, &str)> = match operation {
+            Operation::Acquire(ask) | Operation::Charge(ask) => {
+                ask.charges().map(|charge| (charge.policy(), charge.subject())).collect()
+            }
+            other => vec![(other.policy(), other.subject())],
+        };
+        let mut standings = Vec::new();
+        for (policy, subject) in subjects {
+            let read = Operation::Standing { policy, subject };
+            standings.push(match self.store.run(read).await {
+                Ok(Outcome::Standings(standings)) => standings,
+                _ => Vec::new(),
+            });
         }
+        standings
     }
 
     fn condition(&self) -> MutexGuard<'_, Condition> {
         self.condition.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_on_joint_permit(operation: &Operation<'_>) -> bool {
+    let is_on_permit =
+        matches!(operation, Operation::Settle(..) | Operation::Release(_) | Operation::Renew(_));
+    is_on_permit && operation.is_joint()
 }
 
 impl fmt::Debug for SimStore {

@@ -9,7 +9,7 @@ use tollgate_core::{Ask, Decision, Operation, Outcome, Permit};
 pub enum JointFault {
     /// None; the control.
     None,
-    /// Leaves out the last charge.
+    /// Leaves out the last charge, and says that it was charged.
     ChargesAllButTheLast,
     /// Acquires one charge after the other, and releases them if one is refused.
     RefundsByHand,
@@ -37,7 +37,16 @@ impl<G: Gate> Unjoined<G> {
             let costs = charge.policy().costs(charge.amounts());
             fewer = fewer.and_costing(charge.policy(), charge.subject(), &costs);
         }
-        self.gate.run(Operation::Acquire(&fewer)).await
+        let outcome = self.gate.run(Operation::Acquire(&fewer)).await?;
+        let (Outcome::Decided(Decision::Admitted(permit)), Some(left)) =
+            (&outcome, ask.part(last + 1))
+        else {
+            return Ok(outcome);
+        };
+        let claimed = Permit::for_ask(&left, *permit.grant(), Vec::new());
+        let parts = permit.parts().map(|part| part.into_owned());
+        let permit = Permit::joined(parts.chain([claimed]).collect());
+        Ok(Outcome::Decided(Decision::Admitted(permit)))
     }
 
     async fn by_hand(&self, ask: &Ask<'_>) -> Result<Outcome, Error> {

@@ -6,11 +6,11 @@ use tollgate::ErrorKind;
 use tollgate::strategy::over_issue_bound;
 use tollgate_core::{Costs, Limit, Policy, Rule, Span};
 
-use super::ledger::{Asked, Ended};
+use super::ledger::{Asked, Ended, Key};
 use super::recorder::History;
 use super::scenario::Scenario;
 use super::spending::{self, Widening};
-use super::{Counts, Sabotage, Setup, Strategy};
+use super::{Charges, Counts, Sabotage, Setup, Strategy};
 use crate::checkers;
 
 /// How long the library sends a request again, in microseconds.
@@ -29,18 +29,23 @@ pub(super) fn judge(
     scenario: &Scenario,
     setup: Setup,
     crashes: u64,
-    histories: &BTreeMap<String, History>,
+    histories: &BTreeMap<Key, History>,
     asked: &[Asked],
 ) -> Judged {
     let run = Run { scenario, setup, crashes, asked };
     let mut over = (0, 0);
     let mut verdict = run.in_time();
-    for (subject, history) in histories {
-        verdict = verdict
-            .and_then(|()| run.exact(history))
-            .and_then(|()| run.spent(subject, history, &mut over))
-            .and_then(|()| run.books(subject, history))
-            .map_err(|problem| format!("{problem} (subject {subject})"));
+    for (key, history) in histories {
+        let Some(level) = scenario.levels.iter().find(|level| level.policy.name() == key.0) else {
+            continue;
+        };
+        let entry = Judging { policy: &level.policy, key, history };
+        verdict = verdict.and_then(|()| {
+            run.exact(entry)
+                .and_then(|()| run.spent(entry, &mut over))
+                .and_then(|()| run.books(entry))
+                .map_err(|problem| format!("{problem} (policy {}, subject {})", key.0, key.1))
+        });
     }
     Judged { counts: counts(asked), over, verdict }
 }
@@ -52,46 +57,50 @@ struct Run<'a> {
     asked: &'a [Asked],
 }
 
-impl Run<'_> {
-    fn policy(&self) -> &Policy {
-        &self.scenario.policy
-    }
+/// The history of one policy and subject.
+#[derive(Clone, Copy)]
+struct Judging<'a> {
+    policy: &'a Policy,
+    key: &'a Key,
+    history: &'a History,
+}
 
+impl Run<'_> {
     /// Every promise, in the store's own time.
-    fn exact(&self, history: &History) -> Result<(), String> {
+    fn exact(&self, entry: Judging<'_>) -> Result<(), String> {
         if self.setup.sabotage == Some(Sabotage::FullCredit) {
             // Permits whose time was changed are not those of the history: what callers spent must show it.
             return Ok(());
         }
         // A repeat whose slots are gone is a new ask.
         let has_slots = |limit: &Limit| matches!(limit.rule(), Rule::Concurrency(_));
-        if !self.policy().limits().any(has_slots) {
-            history.twice()?;
+        if !entry.policy.limits().any(has_slots) {
+            entry.history.problem()?;
         }
-        checkers::all(self.policy(), &history.records)
+        checkers::all(entry.policy, &entry.history.records)
             .map_err(|problem| format!("at the store: {problem}"))
     }
 
     /// What callers spent stays within the strategy's promise; `over` becomes the most it was beyond the rule, and the
     /// bound.
-    fn spent(&self, subject: &str, history: &History, over: &mut (u64, u64)) -> Result<(), String> {
+    fn spent(&self, entry: Judging<'_>, over: &mut (u64, u64)) -> Result<(), String> {
         let is_atomic = self.setup.strategy == Strategy::Atomic;
-        let spent = spending::history(self.asked, subject, history, is_atomic);
-        let widening = self.widening(subject);
-        spending::within(self.policy(), &spent, widening).map_err(|problem| {
+        let spent = spending::history(self.asked, entry.key, entry.history, is_atomic);
+        let widening = self.widening(entry.key);
+        spending::within(entry.policy, &spent, widening).map_err(|problem| {
             format!("callers spent too much: {problem}, widened by {widening:?}")
         })?;
         if let Widening::By(bound) = widening
             && bound != 0
         {
-            over.0 = over.0.max(spending::over(self.policy(), &spent, bound));
+            over.0 = over.0.max(spending::over(entry.policy, &spent, bound));
             over.1 = bound;
         }
         Ok(())
     }
 
     /// How much more than the rule the strategy may issue.
-    fn widening(&self, subject: &str) -> Widening {
+    fn widening(&self, key: &Key) -> Widening {
         let Scenario { machines, unposted_max, .. } = *self.scenario;
         match self.setup.strategy {
             Strategy::Atomic | Strategy::Leased => Widening::By(0),
@@ -102,7 +111,7 @@ impl Run<'_> {
                 let mut alone: Vec<u64> = self
                     .asked
                     .iter()
-                    .filter(|asked| asked.subject == subject && asked.is_degraded())
+                    .filter(|asked| asked.charge_of(key).is_some() && asked.is_degraded())
                     .map(|asked| asked.machine)
                     .collect();
                 alone.sort_unstable();
@@ -114,7 +123,7 @@ impl Run<'_> {
 
     /// The books balance: what callers were admitted is charged, and nothing else is except asks whose reply was lost. Where
     /// machines admit by themselves, a crash may lose what they had not posted.
-    fn books(&self, subject: &str, history: &History) -> Result<(), String> {
+    fn books(&self, entry: Judging<'_>) -> Result<(), String> {
         let is_settled = self.scenario.settles_percent != 0;
         if is_settled && self.setup.strategy != Strategy::Atomic {
             return Ok(());
@@ -123,18 +132,23 @@ impl Run<'_> {
             Strategy::Atomic | Strategy::Leased => false,
             Strategy::Optimistic | Strategy::Fallback => self.crashes != 0,
         };
-        let of_subject = || self.asked.iter().filter(|asked| asked.subject == subject);
-        for unit in self.policy().units() {
-            let sum = |asked: &Asked| asked.costs.get(unit).unwrap_or(0);
-            let charged = history.charged().iter().map(|costs| amount(costs, unit)).sum::<u64>();
+        let of_entry = || self.asked.iter().filter(|asked| asked.charge_of(entry.key).is_some());
+        for unit in entry.policy.units() {
+            let sum = |asked: &Asked| {
+                asked.charge_of(entry.key).map_or(0, |(costs, _)| amount(costs, unit))
+            };
+            let charged = entry.history.charged();
+            let charged = charged.iter().map(|costs| amount(costs, unit)).sum::<u64>();
             // Admissions without the store are posted as far as they still count.
-            let admitted = of_subject()
-                .filter(|asked| matches!(asked.ended, Ended::Admitted(_)) && !asked.is_degraded())
+            let admitted = of_entry()
+                .filter(|asked| {
+                    matches!(asked.ended, Ended::Admitted { .. }) && !asked.is_degraded()
+                })
                 .map(sum)
                 .sum::<u64>();
             // A first request may come after a second was refused, or was admitted and given back, or after the machine
             // decided by itself.
-            let unknown = of_subject()
+            let unknown = of_entry()
                 .filter(|asked| asked.resent || asked.is_degraded() || self.resends(asked))
                 .map(sum)
                 .sum::<u64>();
@@ -157,7 +171,7 @@ impl Run<'_> {
             Ended::Denied { .. } => self.resends_itself(),
             // A late first request finds its id, unless it comes after the id was forgotten, or what it asked for was
             // given back.
-            Ended::Admitted(_) => {
+            Ended::Admitted { .. } => {
                 self.resends_itself()
                     && (self.scenario.is_late() || self.scenario.settles_percent != 0)
             }
@@ -171,15 +185,19 @@ impl Run<'_> {
     /// Every ask of a machine that lives is answered within its deadline.
     fn in_time(&self) -> Result<(), String> {
         let timeout = self.scenario.line.timeout.as_micros();
-        let ttls = 2 * self.policy().block_ttl().as_micros();
+        let ttls = self.scenario.levels.iter().map(|level| level.policy.block_ttl().as_micros());
+        let ttls = 2 * ttls.max().unwrap_or(0);
+        // A block may end while the store decides about other charges: then the store's permit is released, and the
+        // store decides again.
+        let calls = if self.setup.charges == Charges::Several { 3 } else { 2 };
         let one = match (self.setup.strategy, self.scenario.resends) {
             // A clock that leaves time out keeps no deadline.
             _ if self.setup.sabotage == Some(Sabotage::LifeFromAnswer) => return Ok(()),
             (Strategy::Atomic, _) if self.setup.sabotage.is_some() => 2 * timeout,
             (Strategy::Atomic, false) => timeout,
             (Strategy::Atomic, true) => RESEND_DEADLINE,
-            (Strategy::Leased, false) => 2 * timeout + ttls,
-            (Strategy::Leased, true) => 2 * RESEND_DEADLINE + ttls,
+            (Strategy::Leased, false) => calls * timeout + ttls,
+            (Strategy::Leased, true) => calls * RESEND_DEADLINE + ttls,
             (Strategy::Optimistic, _) => 20_000_000,
             (Strategy::Fallback, _) => 4_500_000,
         };
@@ -208,9 +226,9 @@ fn counts(asked: &[Asked]) -> Counts {
     for asked in asked {
         match &asked.ended {
             Ended::Open => counts.unanswered += 1,
-            Ended::Admitted(spending) => {
+            Ended::Admitted { .. } => {
                 counts.admitted += 1;
-                counts.degraded += u64::from(spending.degraded);
+                counts.degraded += u64::from(asked.is_degraded());
             }
             Ended::Denied { .. } => counts.denied += 1,
             Ended::Failed { kind: ErrorKind::Contended, .. } => counts.contended += 1,

@@ -5,12 +5,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tollgate::ErrorKind;
 use tollgate_core::{Costs, Span, Timestamp};
 
+/// The name of a policy, and a subject.
+pub(super) type Key = (String, String);
+
 /// One ask of one caller.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) machine: u64,
-    pub(super) subject: String,
-    pub(super) costs: Costs,
+    /// What it charges to whom, in the order of the ask.
+    pub(super) charges: Vec<(Key, Costs)>,
     pub(super) began: Timestamp,
     /// Whether the caller asked again, so that a first request may still arrive after the answer.
     pub(super) resent: bool,
@@ -22,7 +25,11 @@ pub(super) struct Asked {
 pub(super) enum Ended {
     /// Not yet, or never.
     Open,
-    Admitted(Spending),
+    /// With what each charge spent.
+    Admitted {
+        at: Timestamp,
+        charges: Vec<Spending>,
+    },
     Denied {
         at: Timestamp,
     },
@@ -32,11 +39,9 @@ pub(super) enum Ended {
     },
 }
 
-/// What an admitted ask spent.
+/// What a charge of an admitted ask spent.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Spending {
-    /// True time of the answer.
-    pub(super) at: Timestamp,
     /// When it was charged, by the permit.
     pub(super) charged_at: Timestamp,
     /// The number under which it was charged.
@@ -68,9 +73,11 @@ impl Ledger {
         self.all()[number].ended = ended;
     }
 
-    /// Writes down what ask `number` really cost.
-    pub(super) fn settle(&self, number: usize, actual: Costs, at: Timestamp) {
-        if let Ended::Admitted(spending) = &mut self.all()[number].ended {
+    /// Writes down what a charge of ask `number` really cost.
+    pub(super) fn settle(&self, number: usize, charge: usize, actual: Costs, at: Timestamp) {
+        if let Ended::Admitted { charges, .. } = &mut self.all()[number].ended
+            && let Some(spending) = charges.get_mut(charge)
+        {
             spending.actual = Some((actual, at));
         }
     }
@@ -85,17 +92,27 @@ impl Ledger {
 }
 
 impl Asked {
+    /// The costs of its charge of `key`, and what that spent if the ask was admitted.
+    pub(super) fn charge_of(&self, key: &Key) -> Option<(&Costs, Option<&Spending>)> {
+        let index = self.charges.iter().position(|(charged, _)| charged == key)?;
+        let spending = match &self.ended {
+            Ended::Admitted { charges, .. } => charges.get(index),
+            _ => None,
+        };
+        Some((&self.charges[index].1, spending))
+    }
+
     /// Whether it was admitted without the store.
     pub(super) fn is_degraded(&self) -> bool {
-        matches!(&self.ended, Ended::Admitted(spending) if spending.degraded)
+        let degraded = |spending: &Spending| spending.degraded;
+        matches!(&self.ended, Ended::Admitted { charges, .. } if charges.iter().any(degraded))
     }
 
     /// How long the caller waited for its answer, if it got one.
     pub(super) fn waited(&self) -> Option<Span> {
         let at = match &self.ended {
             Ended::Open => return None,
-            Ended::Admitted(spending) => spending.at,
-            Ended::Denied { at } | Ended::Failed { at, .. } => *at,
+            Ended::Admitted { at, .. } | Ended::Denied { at } | Ended::Failed { at, .. } => *at,
         };
         Some(at.since(self.began))
     }

@@ -3,7 +3,8 @@
 //! A run draws a policy, a fleet, a workload and its faults from its seed, runs the real gates in a
 //! [`World`], and holds what happened against the promises: the store's own history against every
 //! [checker](crate::checkers), what the callers spent against the strategy's promise, and the books against each other.
-//! The same seed gives the same run. A failure says how to repeat it: `cargo xtask sim SEED --strategy NAME`.
+//! Asks have one charge, or several that are decided together; then every promise is checked for each policy and subject.
+//! The same seed gives the same run. A failure says how to repeat it: `cargo xtask sim SEED --strategy NAME --charges NAME`.
 
 mod caller;
 mod faults;
@@ -56,11 +57,40 @@ impl Strategy {
     }
 }
 
+/// How many charges an ask has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Charges {
+    /// One.
+    One,
+    /// One to three, of subjects that asks share, in any order.
+    Several,
+}
+
+impl Charges {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::One, Self::Several];
+
+    /// Its name on a command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::One => "one",
+            Self::Several => "several",
+        }
+    }
+
+    /// The one called `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|charges| charges.name() == name)
+    }
+}
+
 /// What a run is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// How the machines decide.
     pub strategy: Strategy,
+    /// How many charges the asks have.
+    pub charges: Charges,
     /// The defect, in a test of the simulator itself.
     pub sabotage: Option<Sabotage>,
     /// Whether the trace is kept.
@@ -70,7 +100,13 @@ pub struct Setup {
 impl Setup {
     /// Runs of `strategy` as it is.
     pub const fn new(strategy: Strategy) -> Self {
-        Self { strategy, sabotage: None, traced: false }
+        Self { strategy, charges: Charges::One, sabotage: None, traced: false }
+    }
+
+    /// The same with asks of so many charges.
+    pub const fn charging(mut self, charges: Charges) -> Self {
+        self.charges = charges;
+        self
     }
 
     /// The same with something wrong.
@@ -136,13 +172,13 @@ impl Counts {
 
 /// Runs `seed`.
 pub fn run(seed: u64, setup: Setup) -> Report {
-    let scenario = Scenario::draw(seed, setup.strategy);
+    let scenario = Scenario::draw(seed, setup.strategy, setup.charges);
     let ran = World::run_with(seed, setup.traced, |world| fleet::run(world, scenario, setup));
     let repeat = |problem: String| {
-        let name = setup.strategy.name();
+        let (name, charges) = (setup.strategy.name(), setup.charges.name());
         let sabotage = setup.sabotage.map_or(String::new(), |it| format!(" with {it:?}"));
         format!(
-            "seed {seed}, {name}{sabotage}: {problem}\n  repeat it with: cargo xtask sim {seed} --strategy {name}"
+            "seed {seed}, {name}, {charges}{sabotage}: {problem}\n  repeat it with: cargo xtask sim {seed} --strategy {name} --charges {charges}"
         )
     };
     match ran {

@@ -3,28 +3,31 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tollgate::Error;
-use tollgate_core::{Ask, Costs, Decision, Grant, Outcome, Permit, Timestamp, Wait};
+use tollgate_core::{
+    Ask, Costs, Decision, Grant, Outcome, Permit, Policy, Standing, Timestamp, Wait,
+};
 use tollgate_sim::{Call, CompletedCall, Watch, World};
 
+use super::ledger::Key;
 use crate::script::{Action, DenialSummary, HORIZON, PermitSummary, Record, Reply};
 
 /// Writes down what the store ran.
 #[derive(Debug)]
 pub(super) struct Recorder {
     world: World,
-    subjects: Mutex<BTreeMap<String, History>>,
+    subjects: Mutex<BTreeMap<Key, History>>,
 }
 
-/// What the store ran for one subject.
+/// What the store ran for one policy and subject.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     pub(super) records: Vec<Record>,
     permits: Vec<(u64, Timestamp)>,
     /// Until when each id is known, and its permit.
     ids: BTreeMap<String, (Timestamp, usize)>,
-    /// The first id that was charged twice while it was known.
-    twice: Option<String>,
+    /// The first thing that was wrong with an ask: its id was charged twice while it was known, a repeat was charged in
+    /// part, or a refusal changed the entry.
+    problem: Option<String>,
 }
 
 impl Recorder {
@@ -32,12 +35,12 @@ impl Recorder {
         Self { world: world.clone(), subjects: Mutex::default() }
     }
 
-    /// Every history by subject.
-    pub(super) fn histories(&self) -> BTreeMap<String, History> {
+    /// Every history by policy and subject.
+    pub(super) fn histories(&self) -> BTreeMap<Key, History> {
         self.subjects().clone()
     }
 
-    fn subjects(&self) -> MutexGuard<'_, BTreeMap<String, History>> {
+    fn subjects(&self) -> MutexGuard<'_, BTreeMap<Key, History>> {
         self.subjects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -47,25 +50,57 @@ impl Watch for Recorder {
         true
     }
 
+    /// Writes down one record for each charge.
     fn ran(&self, ran: &CompletedCall<'_>) {
         let mut subjects = self.subjects();
-        let subject = ran.call.operation().subject().to_owned();
-        let history = subjects.entry(subject).or_default();
-        let Some(action) = history.action(ran.call) else { return };
-        let reply = history.reply(ran.call, ran.outcome);
-        let number = match &reply {
-            Reply::Admitted(given) | Reply::Charged(given) | Reply::Repeated(given) => {
-                given.permit as u64
+        let charges = charges(ran.call);
+        let mut is_new = Vec::new();
+        for (index, key) in charges.iter().enumerate() {
+            let history = subjects.entry(key.clone()).or_default();
+            let Some(action) = history.action(ran.call, index) else { return };
+            let reply = history.reply(ran, index, charges.len());
+            let number = match &reply {
+                Reply::Admitted(given) | Reply::Charged(given) | Reply::Repeated(given) => {
+                    is_new.push(!matches!(reply, Reply::Repeated(_)));
+                    given.permit as u64
+                }
+                _ => u64::MAX,
+            };
+            self.world.note(ran.call.name(), ran.from, number, || {
+                format!("m{} {} {action:?} -> {reply:?}", ran.from, key.1)
+            });
+            if index == 0 {
+                history.follow(ran, &reply);
             }
-            _ => u64::MAX,
-        };
-        self.world.note(ran.call.name(), ran.from, number, || {
-            format!("m{} {} {action:?} -> {reply:?}", ran.from, ran.call.operation().subject())
-        });
-        history.follow(ran, &reply);
-        let action = forget_short_ids(action, ran.call);
-        let (before, after) = (ran.before.clone(), ran.after.clone());
-        history.records.push(Record { now: ran.now, action, reply, before, after });
+            let action = forget_short_ids(action, ran.call);
+            let at = |all: &[Vec<Standing>]| all.get(index).cloned().unwrap_or_default();
+            let (before, after) = (at(&ran.before), at(&ran.after));
+            let is_refused = matches!(ran.outcome, Ok(Outcome::Decided(Decision::Denied(_))));
+            if is_refused && before != after {
+                let problem = format!("a refusal at {} changed {before:?} to {after:?}", ran.now);
+                history.problem.get_or_insert(problem);
+            }
+            history.records.push(Record { now: ran.now, action, reply, before, after });
+        }
+        if is_new.contains(&true)
+            && is_new.contains(&false)
+            && let Some(history) = subjects.get_mut(&charges[0])
+        {
+            let problem =
+                format!("at {} some charges of an ask were repeated, others new", ran.now);
+            history.problem.get_or_insert(problem);
+        }
+    }
+}
+
+/// The policy and subject of each charge of `call`.
+fn charges(call: &Call) -> Vec<Key> {
+    let key = |policy: &Policy, subject: &str| (policy.name().to_owned(), subject.to_owned());
+    match call {
+        Call::Acquire(ask) | Call::Charge(ask) => {
+            ask.charges().map(|charge| key(charge.policy(), charge.subject())).collect()
+        }
+        other => vec![key(other.operation().policy(), other.operation().subject())],
     }
 }
 
@@ -105,9 +140,9 @@ impl History {
         charges.collect()
     }
 
-    /// Charges that repeated a known id.
-    pub(super) fn twice(&self) -> Result<(), String> {
-        match &self.twice {
+    /// The first thing that was wrong with an ask.
+    pub(super) fn problem(&self) -> Result<(), String> {
+        match &self.problem {
             Some(problem) => Err(problem.clone()),
             None => Ok(()),
         }
@@ -123,7 +158,8 @@ impl History {
                 let until = given.at + ask.id_ttl();
                 let known = self.ids.insert(id.to_owned(), (until, given.permit));
                 if known.is_some_and(|(until, _)| given.at < until) {
-                    self.twice.get_or_insert(format!("id {id} was charged twice by {}", given.at));
+                    let problem = format!("id {id} was charged twice by {}", given.at);
+                    self.problem.get_or_insert(problem);
                 }
             }
             // A released permit is void, so its ask may come again.
@@ -135,8 +171,10 @@ impl History {
         }
     }
 
-    fn action(&self, call: &Call) -> Option<Action> {
-        let (costs, id) = (Ask::costs, |ask: &Ask<'_>| ask.id_text().map(str::to_owned));
+    /// The action of the charge at `index`. The id belongs to the first charge.
+    fn action(&self, call: &Call, index: usize) -> Option<Action> {
+        let costs = |ask: &Ask<'_>| ask.part(index).map(|part| part.costs()).unwrap_or_default();
+        let id = |ask: &Ask<'_>| ask.id_text().filter(|_| index == 0).map(str::to_owned);
         Some(match call {
             Call::Acquire(ask) => Action::Acquire { costs: costs(ask), id: id(ask) },
             Call::Charge(ask) if ask.arrears().is_some() => {
@@ -156,26 +194,53 @@ impl History {
         })
     }
 
-    fn reply(&mut self, call: &Call, outcome: &Result<Outcome, Error>) -> Reply {
-        match outcome {
+    /// The reply to the charge at `index` of `charges`.
+    fn reply(&mut self, ran: &CompletedCall<'_>, index: usize, charges: usize) -> Reply {
+        let call = ran.call;
+        match ran.outcome {
             Err(_) => Reply::Failed(tollgate_core::ErrorKind::Contended),
             Ok(Outcome::Decided(Decision::Denied(denial))) => {
+                // A charge that another one kept from being admitted has no promise of its own.
+                let Some(denial) = denial.for_charge(index) else {
+                    return Reply::Failed(tollgate_core::ErrorKind::Contended);
+                };
                 let until = match denial.bound() {
                     Wait::Until(until) => Some(until),
                     Wait::Never => None,
                 };
                 Reply::Denied(DenialSummary { limit: denial.limit.to_string(), until })
             }
-            Ok(Outcome::Decided(Decision::Admitted(permit))) => self.keep(permit, Reply::Admitted),
             Ok(Outcome::Permitted(permit)) if matches!(call, Call::Renew(_)) => {
                 Reply::Renewed(permit.expires_at())
             }
-            Ok(Outcome::Permitted(permit)) => self.keep(permit, Reply::Charged),
+            Ok(Outcome::Decided(Decision::Admitted(permit))) => {
+                self.keep_part(permit, index, charges, Reply::Admitted)
+            }
+            Ok(Outcome::Permitted(permit)) => {
+                self.keep_part(permit, index, charges, Reply::Charged)
+            }
             Ok(Outcome::Changed(done)) => match call {
                 Call::Settle(..) | Call::Release(_) => Reply::Settled(*done),
                 _ => Reply::Done(*done),
             },
             Ok(Outcome::Standings(_)) => Reply::Standings,
+        }
+    }
+
+    fn keep_part(
+        &mut self,
+        permit: &Permit,
+        index: usize,
+        charges: usize,
+        new: fn(PermitSummary) -> Reply,
+    ) -> Reply {
+        match permit.parts().nth(index) {
+            Some(part) => self.keep(&part, new),
+            None => {
+                let text = format!("the permit of {charges} charges has no charge {index}");
+                self.problem.get_or_insert(text);
+                Reply::Failed(tollgate_core::ErrorKind::Corrupt)
+            }
         }
     }
 

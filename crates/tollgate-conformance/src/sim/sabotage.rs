@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate::gate::BoxFuture;
+use tollgate::memory::KEYS_MAX_DEFAULT;
 use tollgate::strategy::{Leased, LeasedOptions};
-use tollgate::{Error, Gate, GateExt};
+use tollgate::{Error, Gate, GateExt, Memory};
 use tollgate_core::{Ask, Decision, Grant, Operation, Outcome, Standing};
 use tollgate_sim::{Link, Machine, SimStore, World};
 
-use crate::sabotage::Forgetful;
+use crate::sabotage::{Forgetful, JointFault, Unjoined};
 
 /// A defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +25,19 @@ pub enum Sabotage {
     FullCredit,
     /// Takes the whole limit for its share while the store is away.
     WholeShares,
+    /// A store that leaves out the last charge of an ask, and says that it was charged.
+    AllButTheLast,
 }
 
 impl Sabotage {
     pub(super) fn store(self, world: &World) -> SimStore {
-        SimStore::new(world)
+        match self {
+            Self::AllButTheLast => SimStore::around(world, |clock| {
+                let memory = Memory::with(clock, KEYS_MAX_DEFAULT);
+                Box::new(Unjoined::new(JointFault::ChargesAllButTheLast, memory))
+            }),
+            _ => SimStore::new(world),
+        }
     }
 
     pub(super) fn gate(self, store: Link, machine: &Machine, world: &World) -> Arc<dyn Gate> {
@@ -42,8 +51,10 @@ impl Sabotage {
             waited: Arc::clone(&waited),
         };
         match self {
-            // Whole shares are a setting of the fleet.
-            Self::ReadThenWrite | Self::NewIds | Self::WholeShares => Arc::new(wrong),
+            // Whole shares are a setting of the fleet, and a wrong store has right machines.
+            Self::ReadThenWrite | Self::NewIds | Self::WholeShares | Self::AllButTheLast => {
+                Arc::new(wrong)
+            }
             Self::LifeFromAnswer | Self::FullCredit => {
                 let clock = Forgetful::new(machine.clock().clone(), waited);
                 Arc::new(Leased::new(wrong, LeasedOptions::default(), Arc::new(clock)))
@@ -111,7 +122,9 @@ impl Gate for Wrong {
                     Sabotage::ReadThenWrite => self.read_then_write(ask).await,
                     Sabotage::NewIds => self.resend(ask).await,
                     Sabotage::LifeFromAnswer => self.lease(ask).await,
-                    Sabotage::FullCredit | Sabotage::WholeShares => self.store.acquire(ask).await,
+                    Sabotage::FullCredit | Sabotage::WholeShares | Sabotage::AllButTheLast => {
+                        self.store.acquire(ask).await
+                    }
                 };
                 decision.map(Outcome::Decided)
             }),

@@ -12,15 +12,15 @@ use tollgate_core::{
 };
 use tollgate_sim::Network;
 
-use super::Strategy;
+use super::{Charges, Strategy};
 
 /// One run, before it begins.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) rng: Rng,
-    pub(super) policy: Policy,
+    /// One; with several charges, those of an ask are taken from them.
+    pub(super) levels: Vec<Level>,
     pub(super) machines: u64,
-    pub(super) subjects: u64,
     /// How long asks and faults go on.
     pub(super) lasts: Span,
     /// The mean time between two asks on one machine, in microseconds.
@@ -47,6 +47,13 @@ pub(super) struct Scenario {
     pub(super) step_max: i64,
 }
 
+/// A policy, and how many subjects it has.
+#[derive(Clone, Debug)]
+pub(super) struct Level {
+    pub(super) policy: Policy,
+    pub(super) subjects: u64,
+}
+
 /// What can go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -64,13 +71,13 @@ pub(super) enum Fault {
 const ASKS: u64 = 240;
 
 impl Scenario {
-    pub(super) fn draw(seed: u64, strategy: Strategy) -> Self {
+    pub(super) fn draw(seed: u64, strategy: Strategy, charges: Charges) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x70_6c61_6e5f_7369);
         let machines = rng.u64(1..=5);
         // Several short windows that are all used up, while replies take as long as blocks live: where a block that is
         // spent too late shows.
         let is_hurried = strategy == Strategy::Leased && rng.bool();
-        let (policy, per_second) = policy(&mut rng, strategy, is_hurried);
+        let (policy, per_second) = policy(&mut rng, "sim", strategy, is_hurried);
         let lasts = Span::from_secs(rng.u64(5..=if is_hurried { 10 } else { 40 }));
         // From well below what the policy allows to several times that.
         let load = if is_hurried { rng.u64(20..=60) } else { rng.u64(3..=40) };
@@ -106,10 +113,10 @@ impl Scenario {
             line.slow_permille = rng.u32(50..=400);
             line.slow_max = rng.u64(20_000..=400_000);
         }
-        Self {
-            policy,
+        let subjects = if strategy == Strategy::Leased { 1 } else { rng.u64(1..=2) };
+        let mut scenario = Self {
+            levels: vec![Level { policy, subjects }],
             machines,
-            subjects: if strategy == Strategy::Leased { 1 } else { rng.u64(1..=2) },
             lasts,
             gap: lasts.as_micros() * machines / asks,
             burst_percent: rng.u32(0..=30),
@@ -124,11 +131,27 @@ impl Scenario {
             unposted_max: rng.u64(0..=12),
             step_max: rng.i64(1_000..=20_000_000),
             rng,
+        };
+        if charges == Charges::Several {
+            scenario.add_levels(strategy, is_hurried);
+        }
+        scenario
+    }
+
+    /// Adds parents: fewer subjects, which asks of different subjects of the first level share. Of a leased fleet the first
+    /// level is leased or not.
+    fn add_levels(&mut self, strategy: Strategy, is_hurried: bool) {
+        self.levels[0].subjects = self.rng.u64(1..=3);
+        if strategy == Strategy::Leased && self.rng.bool() {
+            let (plain, _) = policy(&mut self.rng, "sim", Strategy::Atomic, is_hurried);
+            self.levels[0].policy = plain;
+        }
+        for (name, subjects) in [("team", 2), ("account", 1)] {
+            let (policy, _) = policy(&mut self.rng, name, strategy, is_hurried);
+            self.levels.push(Level { policy, subjects: self.rng.u64(1..=subjects) });
         }
     }
-}
 
-impl Scenario {
     /// Whether a request may arrive seconds after it was sent.
     pub(super) fn is_late(&self) -> bool {
         let late = |fault: &Fault| matches!(fault, Fault::Slow | Fault::StorePaused);
@@ -137,7 +160,7 @@ impl Scenario {
 }
 
 /// A policy, and how many requests per second it allows in the long run, at least 1.
-fn policy(rng: &mut Rng, strategy: Strategy, is_hurried: bool) -> (Policy, u64) {
+fn policy(rng: &mut Rng, name: &str, strategy: Strategy, is_hurried: bool) -> (Policy, u64) {
     loop {
         let shapes = if strategy == Strategy::Atomic { 6 } else { 5 };
         let is_leased = strategy == Strategy::Leased;
@@ -158,7 +181,7 @@ fn policy(rng: &mut Rng, strategy: Strategy, is_hurried: bool) -> (Policy, u64) 
         } else {
             OnStoreFailure::Closed
         };
-        let policy = Policy::builder("sim").limits(limits).on_store_failure(on_failure);
+        let policy = Policy::builder(name).limits(limits).on_store_failure(on_failure);
         // Most blocks live no longer than a bad reply takes.
         let block_ttl = match (is_leased, rng.u32(..4)) {
             (false, _) => 0,

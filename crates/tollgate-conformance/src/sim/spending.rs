@@ -7,7 +7,7 @@ use tollgate_core::{
     CalendarWindow, Costs, Headroom, Limit, Policy, RollingWindow, Rule, Timestamp, TokenBucket,
 };
 
-use super::ledger::{Asked, Ended, Spending};
+use super::ledger::{Asked, Ended, Key, Spending};
 use super::recorder::History;
 use crate::checkers;
 use crate::script::{Action, PermitSummary, Record, Reply};
@@ -21,38 +21,32 @@ pub(super) enum Widening {
     Shares { cut_off: u64, instances: u64 },
 }
 
-/// Spending of one subject as a history: what the store decided at the time of its charge, what a machine decided at the
-/// true time of its answer.
-pub(super) fn history(
-    asked: &[Asked],
-    subject: &str,
-    store: &History,
-    is_atomic: bool,
-) -> Vec<Record> {
-    let mut admitted: Vec<(Timestamp, &Asked, &Spending)> = asked
+/// Spending of one policy and subject as a history: what the store decided at the time of its charge, what a machine decided
+/// at the true time of its answer.
+pub(super) fn history(asked: &[Asked], key: &Key, store: &History, is_atomic: bool) -> Vec<Record> {
+    let mut admitted: Vec<(Timestamp, &Costs, &Spending)> = asked
         .iter()
-        .filter(|asked| asked.subject == subject)
-        .filter_map(|asked| match &asked.ended {
-            Ended::Admitted(spending) => {
-                let by_store = is_atomic || store.has_charged(spending.stamp, spending.charged_at);
-                let at = if by_store { spending.charged_at } else { spending.at };
-                Some((at, asked, spending))
-            }
-            _ => None,
+        .filter_map(|asked| {
+            let Ended::Admitted { at, .. } = asked.ended else { return None };
+            let (costs, spending) = asked.charge_of(key)?;
+            let spending = spending?;
+            let by_store = is_atomic || store.has_charged(spending.stamp, spending.charged_at);
+            Some((if by_store { spending.charged_at } else { at }, costs, spending))
         })
         .collect();
     admitted.sort_by_key(|(at, ..)| *at);
     let mut history = Vec::with_capacity(2 * admitted.len());
-    for (permit, (at, asked, spending)) in admitted.iter().enumerate() {
+    for (permit, (at, costs, spending)) in admitted.iter().enumerate() {
         let given = PermitSummary { permit, at: *at, use_by: None, expires_at: None };
+        let costs = (*costs).clone();
         history.push(record(
             *at,
-            Action::Acquire { costs: asked.costs.clone(), id: None },
+            Action::Acquire { costs: costs.clone(), id: None },
             Reply::Admitted(given),
         ));
         if let Some((actual, _)) = &spending.actual {
             // Settling for more is a debt, which the store's history has.
-            let actual = least(actual, &asked.costs);
+            let actual = least(actual, &costs);
             history.push(record(*at, Action::Settle { permit, actual }, Reply::Settled(true)));
         }
     }

@@ -317,6 +317,9 @@ impl WaitQueues {
 }
 
 #[cfg(test)]
+mod properties;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

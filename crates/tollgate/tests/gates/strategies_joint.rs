@@ -4,12 +4,8 @@ use std::sync::Arc;
 
 use tollgate::clock::ManualClock;
 use tollgate::policy::OnStoreFailure;
-use tollgate::strategy::{
-    FallbackOptions, Leased, LeasedOptions, Optimistic, OptimisticOptions, ShareStart,
-};
-use tollgate::{
-    Ask, Costs, ErrorKind, GateExt, Limit, Memory, Policy, RollingWindow, Span, TokenBucket,
-};
+use tollgate::strategy::{FallbackOptions, Optimistic, OptimisticOptions, ShareStart};
+use tollgate::{Ask, Costs, ErrorKind, GateExt, Limit, Memory, Policy, RollingWindow, Span};
 use tollgate_conformance::faulty::Trouble;
 
 use crate::faulty::{Gated, Store, drive, fallback_with, pass, resend, store, used};
@@ -173,24 +169,6 @@ async fn a_lost_reply_is_sent_again_under_one_id() {
     store.next_calls([Trouble::LosesReply]);
     assert!(drive(&clock, gate.release(&permit)).await.unwrap());
     assert_eq!([used(&store, &user, "u1").await, used(&store, &team, "t7").await], [0, 0]);
-}
-
-/// What lies in a block of the first subject does not admit the second.
-#[tokio::test]
-async fn a_leased_gate_asks_the_store_for_all_charges() {
-    let (memory, clock) = crate::memory();
-    let gate = Leased::new(Arc::clone(&memory), LeasedOptions::default(), Arc::new(clock.clone()));
-    let limit = Limit::new("rate", "requests", TokenBucket::per_second(10_000));
-    let leased =
-        Policy::builder("leased").limit(limit).block_ttl(Span::from_millis(50)).build().unwrap();
-    let team = party("team", 2, OnStoreFailure::Closed);
-    assert!(gate.acquire(&Ask::new(&leased, "u1")).await.unwrap().is_admitted());
-    let ask = Ask::new(&leased, "u1").and(&team, "t7");
-    assert!(gate.try_acquire(&ask).unwrap().is_none());
-    for admits in [true, true, false] {
-        assert_eq!(gate.acquire(&ask).await.unwrap().is_admitted(), admits);
-    }
-    assert_eq!(memory.standing(&team, "t7").await.unwrap()[0].used, 2);
 }
 
 /// Local admissions of the second subject are posted before the store decides, and the local view learns of the charge.

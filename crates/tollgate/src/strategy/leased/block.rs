@@ -69,6 +69,8 @@ pub(super) struct Block {
     stopped: bool,
     given: u32,
     settled: Vec<u64>,
+    /// Permits that wait for the store to decide about other charges of their asks.
+    held: u32,
     /// Permits whose extra cost is being posted, and so may not be drawn from a block instead.
     posting: Vec<u32>,
 }
@@ -105,6 +107,7 @@ impl Block {
             stopped: false,
             given: 0,
             settled: Vec::new(),
+            held: 0,
             posting: Vec::new(),
         }
     }
@@ -150,10 +153,16 @@ impl Block {
         self.stopped = true;
     }
 
-    /// Spends `amounts` and gives the stamp of a permit for them, if the block is live and has that much of each.
+    /// Returns whether the block is live and has `amounts` of each unit.
+    #[inline]
+    pub(super) fn has_room(&self, amounts: &Amounts, now: Moment) -> bool {
+        self.is_live(now) && self.given < PERMITS_MAX && self.left.covers(amounts)
+    }
+
+    /// Spends `amounts` and gives the stamp of a permit for them, if the block has room.
     #[inline]
     pub(super) fn spend(&mut self, amounts: &Amounts, now: Moment) -> Option<u64> {
-        if !self.is_live(now) || PERMITS_MAX <= self.given || !self.left.covers(amounts) {
+        if !self.has_room(amounts, now) {
             return None;
         }
         self.left = self.left.minus(amounts);
@@ -162,7 +171,20 @@ impl Block {
         Some(stamp)
     }
 
-    /// Takes back a permit whose receiver is gone.
+    /// Keeps a block that ends from being returned while a permit of it waits for the store.
+    pub(super) const fn hold(&mut self) {
+        self.held += 1;
+    }
+
+    pub(super) const fn unhold(&mut self) {
+        self.held = self.held.saturating_sub(1);
+    }
+
+    pub(super) const fn is_held(&self) -> bool {
+        self.held != 0
+    }
+
+    /// Takes back a permit that no caller received.
     pub(super) fn unspend(&mut self, stamp: u64, amounts: &Amounts) {
         let serial = u32::try_from(stamp & u64::from(u32::MAX)).unwrap_or(0);
         self.settle(serial, amounts, &Amounts::default());

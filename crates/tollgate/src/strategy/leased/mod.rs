@@ -9,11 +9,12 @@
 //! of the block, and its own in it. No store settles such a permit, so one that is settled at another instance, or after a
 //! restart, refunds nothing: the instance that holds its block accounts for it, or time does.
 //!
-//! An ask with several charges goes to the store as it is, also if some of its policies are leased: the store decides all of
-//! them at once, which is exact. The tokens that lie in blocks of its subjects count as used there.
+//! Of an ask with several charges, those of leased policies are spent from the blocks at hand, and the store decides the
+//! others together ([`joint`]). Without a block for one of them the store decides the whole ask.
 
 mod block;
 mod cached_denial;
+mod joint;
 mod lease;
 mod subject_map;
 mod subject_state;
@@ -75,8 +76,12 @@ impl Default for LeasedOptions {
 
 /// A gate that spends blocks of tokens taken from `G` in advance, where the policy has a `block_ttl`.
 ///
-/// Asks with an id, asks behind others, asks with several charges, and asks of policies that cannot be leased (no `block_ttl`, slots, shadow mode,
+/// Asks with an id, asks behind others, and asks of policies that cannot be leased (no `block_ttl`, slots, shadow mode,
 /// or fewer than two asks in a sixteenth of the limit) go to `G` as they are. Needs a tokio runtime.
+///
+/// Of an ask with several charges, those of leased policies are spent from blocks, and `G` decides the others as one ask.
+/// What was spent goes back to its blocks unless all of them are admitted. If one of the blocks is missing, the whole ask
+/// goes to `G`.
 ///
 /// An ask that waits for a block is answered within twice the `block_ttl` and twice the longest that `G` takes: it
 /// queues for at most a `block_ttl` before its last lease is sent, no lease asks anything when it is as old, and then the
@@ -197,6 +202,9 @@ impl<G: Gate> Leased<G> {
     /// Decides `ask` without the store, if a block or a cached denial can.
     fn try_decide(&self, ask: &Ask<'_>) -> Result<Option<Decision>, Error> {
         ask.check()?;
+        if ask.has_several_charges() {
+            return Ok(self.try_jointly(ask));
+        }
         if !is_plain(ask) || !ask.policy().is_leased() {
             return Ok(None);
         }
@@ -215,6 +223,9 @@ impl<G: Gate> Leased<G> {
     }
 
     async fn decide(&self, ask: &Ask<'_>) -> Result<Decision, Error> {
+        if ask.has_several_charges() {
+            return self.decide_jointly(ask).await;
+        }
         if let Some(decision) = self.try_decide(ask)? {
             return Ok(decision);
         }
@@ -226,8 +237,7 @@ impl<G: Gate> Leased<G> {
 
     async fn wait_for_lease(&self, ask: &Ask<'_>, now: Moment) -> Result<Decision, Error> {
         let (policy, subject, amounts) = (ask.policy(), ask.subject(), *ask.amounts());
-        let worth = Amounts::from_fn(|unit| amounts.at(unit).saturating_mul(BLOCK_ASKS_MIN));
-        if !policy.block_max(SHARE_PARTS).covers(&worth) || amounts.is_zero() {
+        if !is_worth_a_block(ask) {
             return decide(&self.0.gate, ask).await;
         }
         let joined = self.0.subjects.with_new(policy, subject, now, |state| {
@@ -280,8 +290,15 @@ impl<G: Gate> Leased<G> {
     }
 }
 
-/// Returns whether the ask has one charge, no id and no asks in front. Only the store decides several charges at once,
-/// recognises a repeated id and knows the asks in front.
+/// Returns whether a block holds enough asks of this kind.
+fn is_worth_a_block(ask: &Ask<'_>) -> bool {
+    let amounts = ask.amounts();
+    let worth = Amounts::from_fn(|unit| amounts.at(unit).saturating_mul(BLOCK_ASKS_MIN));
+    ask.policy().block_max(SHARE_PARTS).covers(&worth) && !amounts.is_zero()
+}
+
+/// Returns whether the ask has one charge, no id and no asks in front. Only the store recognises a repeated id and knows the
+/// asks in front.
 #[inline]
 fn is_plain(ask: &Ask<'_>) -> bool {
     ask.id_text().is_none() && ask.in_front().is_empty() && !ask.has_several_charges()
@@ -293,6 +310,17 @@ impl<G: Gate> Gate for Leased<G> {
         match operation {
             Operation::Acquire(ask) => {
                 Box::pin(async move { self.decide(ask).await.map(Outcome::Decided) })
+            }
+            Operation::Settle(permit, _)
+            | Operation::Release(permit)
+            | Operation::Renew(permit)
+                if operation.is_joint() =>
+            {
+                if permit.parts().any(|part| part.is_local()) {
+                    Box::pin(self.run_on_joint(operation, permit))
+                } else {
+                    self.0.gate.run(operation)
+                }
             }
             Operation::Settle(permit, actual) if permit.is_local() => Box::pin(async move {
                 let actual = permit.charged().with_actual(actual)?;

@@ -141,13 +141,40 @@ impl SubjectMap {
                     return Settling::Post(extra);
                 }
             }
-            let block = &mut state.blocks[index];
-            block.settle_once(&origin, &estimate, actual);
-            let done = !block.is_live(now) && !block.awaits_settles();
-            let number = block.number();
-            Settling::Done(if done { state.remove(number).map(Box::new) } else { None })
+            state.blocks[index].settle_once(&origin, &estimate, actual);
+            Settling::Done(state.remove_ended(index, now).map(Box::new))
         };
         self.with(permit.policy(), permit.subject(), settle).unwrap_or(Settling::Unknown)
+    }
+
+    /// Runs `work` on the block that gave `permit`, if there is one.
+    pub(super) fn with_block<T>(
+        &self,
+        permit: &Permit,
+        work: impl FnOnce(&mut Block) -> T,
+    ) -> Option<T> {
+        let origin = Origin::from_permit(permit);
+        let with_block = |state: &mut SubjectState| {
+            let index = state.origin(&origin, permit)?;
+            Some(work(&mut state.blocks[index]))
+        };
+        self.with(permit.policy(), permit.subject(), with_block).flatten()
+    }
+
+    /// Takes back `permit`, which a block gave and no caller received. Returns the block if it has ended and waited for
+    /// nothing else.
+    pub(super) fn unspend(&self, permit: &Permit, is_held: bool, now: Moment) -> Option<Block> {
+        let origin = Origin::from_permit(permit);
+        let unspend = |state: &mut SubjectState| {
+            let index = state.origin(&origin, permit)?;
+            let block = &mut state.blocks[index];
+            if is_held {
+                block.unhold();
+            }
+            block.unspend(permit.grant().stamp, permit.charged().amounts);
+            state.remove_ended(index, now)
+        };
+        self.with(permit.policy(), permit.subject(), unspend).flatten()
     }
 }
 

@@ -140,6 +140,35 @@ impl SubjectState {
         }
     }
 
+    /// Returns whether [`answer`](Self::answer) would spend from a block. Changes nothing.
+    pub(super) fn has_room(&self, ask: &Ask<'_>, now: Moment) -> bool {
+        self.policy.has_shape_of(ask.policy())
+            && self.waiters.is_empty()
+            && self.blocks.iter().any(|block| block.has_room(ask.amounts(), now))
+    }
+
+    /// Notes that `ask` went to the store because no block had room. Returns whether to lease one ahead, and marks the state as
+    /// leasing then: two such asks within half the life of a block would have used it.
+    pub(super) fn missed(&mut self, ask: &Ask<'_>, now: Moment) -> bool {
+        self.adopt(ask.policy());
+        let amounts = ask.amounts();
+        let is_denied = |denial: &CachedDenial| denial.refuses(&self.policy, amounts, now);
+        if self.leasing
+            || self.has_room(ask, now)
+            || self.cached_denial.as_ref().is_some_and(is_denied)
+            || !self.takes_blocks(now)
+        {
+            return false;
+        }
+        let half = self.policy.block_ttl().as_micros() / 2;
+        self.leasing = self.last.is_some_and(|(sent, _)| now.since(sent).as_micros() < half);
+        if !self.leasing {
+            self.last = Some((now, *amounts));
+        }
+        self.size = Amounts::from_fn(|unit| self.size.at(unit).max(amounts.at(unit)));
+        self.leasing
+    }
+
     /// Returns whether there is a live block after the one at `index`.
     fn has_spare(&self, index: usize, now: Moment) -> bool {
         self.blocks[index + 1..].iter().any(|block| block.is_live(now))
@@ -369,13 +398,25 @@ impl SubjectState {
             let (taken, left, size) = (taken.at(unit), left.at(unit), self.size.at(unit));
             if taken / UNSPENT_PARTS < left { size.min(taken.saturating_sub(left)) } else { size }
         });
-        self.settles && block.awaits_settles()
+        self.is_awaited(block)
+    }
+
+    /// Returns whether a part of `block` may come back soon. The store takes one return only.
+    fn is_awaited(&self, block: &Block) -> bool {
+        block.is_held() || self.settles && block.awaits_settles()
     }
 
     /// Removes the block called `number`.
     pub(super) fn remove(&mut self, number: u32) -> Option<Block> {
         let index = self.blocks.iter().position(|block| block.number() == number)?;
         Some(self.blocks.remove(index))
+    }
+
+    /// Removes the block at `index` if it has ended and no part of it may come back soon.
+    pub(super) fn remove_ended(&mut self, index: usize, now: Moment) -> Option<Block> {
+        let block = &self.blocks[index];
+        let is_over = !block.is_live(now) && !self.is_awaited(block);
+        is_over.then(|| self.blocks.remove(index))
     }
 
     /// Removes the block called `number` after it was kept, and learns whether keeping it was worth it.

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod calls;
+mod joint;
 mod over;
 mod permits;
 

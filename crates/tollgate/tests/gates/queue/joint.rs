@@ -118,8 +118,9 @@ async fn tenants_take_turns_at_a_shared_limit_by_weight() {
     }
 }
 
+/// Fairness reserves nothing: who is alone has the whole limit.
 #[tokio::test]
-async fn a_lone_tenant_gets_everything() {
+async fn a_lone_tenant_is_not_capped() {
     let (queue, clock) = queue();
     let user = named("user", TokenBucket::per_second(1_000), 1);
     let account = named("account", TokenBucket::per_second(1), 1);
@@ -132,15 +133,16 @@ async fn a_lone_tenant_gets_everything() {
     assert_eq!(done(&groups), [10]);
 }
 
+fn hourly(name: &str, tokens: u64) -> Policy {
+    let rule = TokenBucket::per(tokens, FAR).burst(tokens);
+    Policy::new(name, [Limit::new("tph", "tokens", rule)]).unwrap()
+}
+
 /// Five times forty tokens against a hundred, over three parties: two go through, and nobody is charged for the others.
 #[tokio::test]
-async fn the_sum_is_bounded_by_the_parent() {
+async fn five_times_forty_tokens_against_a_hundred_over_three_parties_admit_two() {
     let (queue, clock) = queue();
-    let limit = |name: &str, tokens: u64| {
-        let rule = TokenBucket::per(tokens, FAR).burst(tokens);
-        Policy::new(name, [Limit::new("tph", "tokens", rule)]).unwrap()
-    };
-    let (user, team, account) = (limit("user", 80), limit("team", 1_000), limit("account", 100));
+    let (user, team, account) = (hourly("user", 80), hourly("team", 1_000), hourly("account", 100));
     let mut admitted = 0;
     for number in 0..5 {
         let subject = format!("u{number}");
@@ -152,6 +154,50 @@ async fn the_sum_is_bounded_by_the_parent() {
     }
     assert_eq!(admitted, 2);
     assert_eq!((used(&queue, &team, "t").await, used(&queue, &account, "acme").await), (80, 80));
+}
+
+/// The last charge refuses; the user and the team before it keep all they had, in whatever order they are named.
+#[tokio::test]
+async fn a_parents_refusal_takes_nothing() {
+    let (queue, clock) = queue();
+    let [user, team, account] = ["user", "team", "account"].map(|name| hourly(name, 100));
+    let others = Ask::new(&account, "acme").cost("tokens", 70).into_owned();
+    assert!(queue.acquire(&others).await.unwrap().is_admitted());
+    let charges = [(&user, "u1"), (&team, "t7"), (&account, "acme")];
+    for rotation in 0..charges.len() {
+        let mut charges = charges;
+        charges.rotate_left(rotation);
+        let ask = ask(&charges).cost("tokens", 40);
+        for deadline in [clock.now(), clock.now() + Span::from_secs(1)] {
+            let decision = queue.acquire_within(&ask, deadline).await.unwrap();
+            let denial = decision.into_denial().expect("the account has 30 tokens left");
+            assert_eq!(&*denial.policy, "account");
+        }
+        let sums = [(&user, "u1"), (&team, "t7"), (&account, "acme")];
+        for ((policy, subject), expected) in sums.into_iter().zip([0, 0, 70]) {
+            assert_eq!(used(&queue, policy, subject).await, expected, "{subject}");
+        }
+    }
+}
+
+/// Each tenant has at most its own limit, and all of them together have at most that of their parent.
+#[tokio::test]
+async fn per_tenant_limits_bound_the_sum() {
+    for (parent, expected) in [(1_000, [60, 60, 60, 60]), (150, [60, 60, 30, 0])] {
+        let (queue, clock) = queue();
+        let (tenant, account) = (hourly("tenant", 60), hourly("account", parent));
+        let mut charged = [0; 4];
+        for (number, charged) in charged.iter_mut().enumerate() {
+            let subject = format!("t{number}");
+            let ask = Ask::new(&tenant, &*subject).and(&account, "acme").cost("tokens", 10);
+            for _ in 0..10 {
+                drop(queue.acquire_within(&ask, clock.now()).await.unwrap());
+            }
+            *charged = used(&queue, &tenant, &subject).await;
+        }
+        assert_eq!(charged, expected);
+        assert_eq!(used(&queue, &account, "acme").await, charged.iter().sum::<u64>());
+    }
 }
 
 /// An ask that does not wait is denied while others of its tenant wait, and takes turns with other tenants.

@@ -1,5 +1,6 @@
 //! Waiting in line: first come first served, at exactly the promised time, leaving without a trace.
 
+mod fair;
 mod joint;
 mod slots;
 mod slow;
