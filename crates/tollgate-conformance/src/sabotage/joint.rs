@@ -44,7 +44,7 @@ impl<G: Gate> Unjoined<G> {
             return Ok(outcome);
         };
         let claimed = Permit::for_ask(&left, *permit.grant(), Vec::new());
-        let parts = permit.parts().map(|part| part.into_owned());
+        let parts = permit.parts().map(std::borrow::Cow::into_owned);
         let permit = Permit::joined(parts.chain([claimed]).collect());
         Ok(Outcome::Decided(Decision::Admitted(permit)))
     }

@@ -126,6 +126,7 @@ fn incident(id: usize) -> Incident {
         limits: Vec::new(),
         in_flight: 0,
         acquisitions: Vec::new(),
+        others: Vec::new(),
     }
 }
 

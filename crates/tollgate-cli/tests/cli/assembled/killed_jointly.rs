@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tollgate::clock::SystemClock;
+use tollgate::{Clock as _, Span};
 use tollgate_testkit::servers::Redis;
 
 use crate::folder::Folder;
@@ -22,7 +23,7 @@ const LIVES: u64 = 12;
 const ANSWERS: u64 = 60;
 
 /// How long a life may last on a slow machine.
-const LIFE_MAX: Duration = Duration::from_secs(60);
+const LIFE_MAX: Span = Span::from_secs(60);
 
 /// The callers; some of them use the Redis protocol.
 const CALLERS: u64 = 6;
@@ -180,9 +181,10 @@ fn killed_again_and_again(folder: &Folder) {
             for client in &mut clients {
                 scope.spawn(|| client.load(&broker, &answered));
             }
-            let began = Instant::now();
+            let until = SystemClock.monotonic().plus(LIFE_MAX);
             // Not always after the same number, so that each life ends elsewhere in a commit.
-            while answered.load(Ordering::SeqCst) < ANSWERS + 7 * life && began.elapsed() < LIFE_MAX
+            while answered.load(Ordering::SeqCst) < ANSWERS + 7 * life
+                && SystemClock.monotonic() < until
             {
                 std::thread::yield_now();
             }

@@ -109,8 +109,11 @@ impl<G: Gate> Leased<G> {
         permit: &Permit,
     ) -> Result<Outcome, Error> {
         let parts = operation.parts()?;
-        let from_store: Vec<Permit> =
-            permit.parts().filter(|part| !part.is_local()).map(|part| part.into_owned()).collect();
+        let from_store: Vec<Permit> = permit
+            .parts()
+            .filter(|part| !part.is_local())
+            .map(std::borrow::Cow::into_owned)
+            .collect();
         let from_store = (!from_store.is_empty()).then(|| Permit::joined(from_store));
         let gate = &self.0.gate;
         let at_store = match (operation, &from_store) {
@@ -123,7 +126,7 @@ impl<G: Gate> Leased<G> {
             (_, Some(rest)) => Some(gate.run(Operation::Release(rest)).await),
         };
         if let Operation::Renew(_) = operation {
-            return renewed(permit, at_store.transpose()?);
+            return renewed(permit, at_store.transpose()?.as_ref());
         }
         let mut joined = JoinedOutcome::default();
         at_store.into_iter().for_each(|outcome| joined.add(outcome));
@@ -174,10 +177,10 @@ fn applicable(actual: &Costs, permit: &Permit) -> Costs {
 }
 
 /// Returns `permit` with the charges that the store renewed. A charge out of a block holds no slot and is returned as it is.
-fn renewed(permit: &Permit, at_store: Option<Outcome>) -> Result<Outcome, Error> {
-    let mut from_store: VecDeque<Permit> = match &at_store {
+fn renewed(permit: &Permit, at_store: Option<&Outcome>) -> Result<Outcome, Error> {
+    let mut from_store: VecDeque<Permit> = match at_store {
         Some(Outcome::Permitted(renewed)) => {
-            renewed.parts().map(|part| part.into_owned()).collect()
+            renewed.parts().map(std::borrow::Cow::into_owned).collect()
         }
         Some(other) => return Err(crate::gate::unexpected(other)),
         None => VecDeque::new(),
@@ -235,7 +238,7 @@ impl<G: Gate> Spent<G> {
         for index in 0..ask.charges().len() {
             let permit = match local.front() {
                 Some((place, _)) if *place == index => local.pop_front().map(|(_, permit)| permit),
-                _ => from_store.next().map(|part| part.into_owned()),
+                _ => from_store.next().map(std::borrow::Cow::into_owned),
             };
             let own = |permit: Permit| match ask.has_own_costs(index) {
                 true => permit.with_own_costs(),
