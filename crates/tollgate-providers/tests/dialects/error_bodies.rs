@@ -8,7 +8,8 @@ use tollgate_providers::{
 };
 
 fn body(dialect: Dialect, code: ErrorCode, retry_after: Option<Span>) -> Value {
-    serde_json::from_slice(&error_body(dialect, code, "say \"hello\"", retry_after)).unwrap()
+    serde_json::from_slice(&error_body(dialect, code, "say \"hello\"", retry_after))
+        .expect("an error is JSON")
 }
 
 #[test]

@@ -15,7 +15,7 @@ use tollgate_providers::{Call, Dialect, RequestFacts};
 fn post(dialect: Dialect, path: &str) -> Call {
     let (path, query) =
         path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
-    dialect.classify(&Method::POST, path, query).unwrap()
+    dialect.classify(&Method::POST, path, query).expect("the call is covered")
 }
 
 fn chat() -> Call {
@@ -35,5 +35,5 @@ fn gemini() -> Call {
 }
 
 fn read(call: &Call, body: &str) -> RequestFacts {
-    call.read_request(body.as_bytes()).unwrap()
+    call.read_request(body.as_bytes()).expect("the request is valid")
 }

@@ -10,7 +10,8 @@ use super::{chat, post, read};
 
 fn rewritten(body: &str, changes: &Rewrite<'_>) -> String {
     let facts = read(&chat(), body);
-    String::from_utf8(facts.rewrite(body.as_bytes(), changes).into_owned()).unwrap()
+    String::from_utf8(facts.rewrite(body.as_bytes(), changes).into_owned())
+        .expect("a body is UTF-8")
 }
 
 const USAGE: Rewrite<'_> = Rewrite { model: None, include_usage: true };

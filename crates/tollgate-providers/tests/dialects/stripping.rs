@@ -16,7 +16,7 @@ fn stripped(stream: &[u8], size: usize) -> Vec<u8> {
 }
 
 fn text(stream: &str) -> String {
-    String::from_utf8(stripped(stream.as_bytes(), stream.len())).unwrap()
+    String::from_utf8(stripped(stream.as_bytes(), stream.len())).expect("the stream is UTF-8")
 }
 
 #[test]
