@@ -28,6 +28,6 @@ pub use grpc::envoy::{EnvoyMap, EnvoyRule};
 pub use handler::{HttpHandler, HttpRequest, HttpResponse};
 pub use live_policies::check_policy_name;
 pub use resp::THROTTLE_POLICY;
-pub use server::{Drained, Listeners, run};
+pub use server::{Connection, Drained, Listeners, MountedProtocol, run};
 pub use tls::{Tls, TlsFiles};
 pub use translations::Translations;
