@@ -20,3 +20,6 @@ pub const MESSAGE_CHARS_MAX: usize = 400;
 
 /// The maximum size of a provider's error that is read, in bytes.
 pub const ERROR_BYTES_MAX: usize = 1_024 * 1_024;
+
+/// The maximum length of a path in an error, in characters.
+pub const PATH_CHARS_MAX: usize = 200;

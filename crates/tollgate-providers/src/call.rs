@@ -1,5 +1,8 @@
 //! A classified call: what it is, and how its request and its answer are read.
 
+use http::Method;
+
+use crate::bounds::{MODEL_BYTES_MAX, PATH_CHARS_MAX};
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::request::RequestFacts;
@@ -145,4 +148,24 @@ impl Call {
     pub fn read_response(&self, body: &[u8]) -> Option<UsageFields> {
         crate::usage::read_response(self.endpoint, body)
     }
+}
+
+/// Returns whether `path` is the list at `models`, or one model in it.
+pub(crate) fn is_models_path(path: &str, models: &str) -> bool {
+    let rest = path.strip_prefix(models);
+    rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix('/').is_some_and(is_model_name))
+}
+
+/// Returns whether `name` can be a model in a path: no empty or dotted segment, and no character with a meaning there.
+pub(crate) fn is_model_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:@/".contains(&byte);
+    name.len() <= MODEL_BYTES_MAX
+        && name.bytes().all(is_plain)
+        && name.split('/').all(|part| !["", ".", ".."].contains(&part))
+}
+
+/// Returns the error for a call that is not covered.
+pub(crate) fn unsupported(method: &Method, path: &str, why: &str) -> Error {
+    let path: String = path.chars().take(PATH_CHARS_MAX).collect();
+    Error::unsupported(format!("{method} {path}: {why}"))
 }

@@ -3,7 +3,7 @@
 //! Pure functions over bytes and headers. Nothing here opens a connection, reads a clock or waits; `now` is an argument. The gateway and
 //! the translator share this crate, so that a provider is described once.
 //!
-//! ```no_run
+//! ```
 //! use http::Method;
 //! use tollgate_providers::{CallKind, Dialect};
 //!
@@ -33,6 +33,7 @@ mod json;
 mod openai;
 pub mod prices;
 mod provider_error;
+mod refusal;
 mod request;
 mod retry_hint;
 mod sse;
@@ -45,10 +46,10 @@ pub use call::{Call, CallKind};
 pub use dialect::{Dialect, KeyHeader};
 pub use error::{Error, ErrorKind};
 pub use error_body::{ErrorCode, error_body};
+pub use openai::is_openai_reasoning_model;
 pub use prices::{Micros, PaidTokens, Price, Prices};
-pub use provider_error::{
-    NOT_PROVIDER_HINT, ProviderError, ProviderErrorKind, QuotaViolation, classify_error,
-};
+pub use provider_error::{ProviderError, ProviderErrorKind, QuotaViolation};
+pub use refusal::{NOT_PROVIDER_HINT, classify_error};
 pub use request::{RequestFacts, Rewrite};
 pub use standings::{HeaderStanding, header_standings};
 pub use stream::StreamReader;

@@ -68,8 +68,41 @@ impl PaidTokens {
     #[must_use]
     pub fn from_usage(dialect: Dialect, usage: &UsageFields) -> Self {
         let get = |name: &str| usage.get(name).unwrap_or(0);
-        let _ = (dialect, &get);
-        Self::default()
+        match dialect {
+            // Cached and written input is included in the input.
+            Dialect::OpenAi => {
+                let details = |kind: &str| {
+                    get(&format!("prompt_tokens_details.{kind}"))
+                        .saturating_add(get(&format!("input_tokens_details.{kind}")))
+                };
+                let (cached_input, cache_write) =
+                    (details("cached_tokens"), details("cache_write_tokens"));
+                let input = get("prompt_tokens").saturating_add(get("input_tokens"));
+                Self {
+                    input: input.saturating_sub(cached_input).saturating_sub(cache_write),
+                    cached_input,
+                    cache_write,
+                    output: get("completion_tokens").saturating_add(get("output_tokens")),
+                }
+            }
+            Dialect::Anthropic => Self {
+                input: get("input_tokens"),
+                cached_input: get("cache_read_input_tokens"),
+                cache_write: get("cache_creation_input_tokens"),
+                output: get("output_tokens"),
+            },
+            // Cached input is included in the input, and thoughts are not in the output.
+            Dialect::Gemini => {
+                let cached_input = get("cachedContentTokenCount");
+                let input = get("promptTokenCount").saturating_add(get("toolUsePromptTokenCount"));
+                Self {
+                    input: input.saturating_sub(cached_input),
+                    cached_input,
+                    cache_write: 0,
+                    output: get("candidatesTokenCount").saturating_add(get("thoughtsTokenCount")),
+                }
+            }
+        }
     }
 }
 

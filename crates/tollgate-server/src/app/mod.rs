@@ -1,7 +1,9 @@
 //! The application behind every protocol: a gate with its policies, keys, audit and clock.
 //!
-//! Protocols only translate requests and responses. `operations` has what callers do, `queries` what they read.
+//! Protocols only translate requests and responses. `operations` has what callers do, `queries` what they read, and `mounted` what
+//! a protocol of another crate needs.
 
+mod mounted;
 mod operations;
 mod options;
 mod queries;
@@ -298,20 +300,20 @@ impl App {
         hash: Option<&KeyHash>,
         certificate: Option<&Certificate>,
     ) {
-        let what = Outcome::Unauthenticated;
         // An expired key has a name, which it had from the start.
         let expired = self.access.find(hash, certificate, Timestamp::EPOCH);
-        let by = expired.as_ref().map_or("", Caller::name);
-        self.count_action(what, by);
+        self.record_unauthenticated(expired.as_ref().map_or("", Caller::name));
+    }
+
+    /// Returns whether the audit records a failed authentication now, and if so, does not for [`REFUSED_EVERY`].
+    fn may_record_refusal(&self) -> bool {
         let (now, last) = (self.now(), self.refused_at.load(Ordering::Relaxed));
         let is_due = last == 0 || REFUSED_EVERY.as_micros() <= now.as_micros().abs_diff(last);
         let swap = |last| {
             let (new, order) = (now.as_micros(), Ordering::Relaxed);
             self.refused_at.compare_exchange(last, new, order, order).is_ok()
         };
-        if is_due && swap(last) {
-            self.audit.record_action(Record::action(what, "", "", by, now));
-        }
+        is_due && swap(last)
     }
 
     /// Reports that the configuration was reloaded to the audit and the observer.
@@ -323,7 +325,9 @@ impl App {
         &self.access
     }
 
-    pub(crate) fn clock(&self) -> &dyn Clock {
+    /// Returns the clock.
+    #[must_use]
+    pub fn clock(&self) -> &dyn Clock {
         &*self.clock
     }
 
@@ -397,7 +401,9 @@ impl App {
         self.mutations.wait().await;
     }
 
-    pub(crate) fn now(&self) -> Timestamp {
+    /// Returns the time of the clock.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 }
