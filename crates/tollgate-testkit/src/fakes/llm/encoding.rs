@@ -11,12 +11,10 @@ use hyper::body::Bytes;
 use super::hash_of;
 use super::script::Piece;
 
-const DIMENSIONS: u32 = 8;
-
-/// Returns the embedding of a text: eighths from its hash.
+/// Returns the embedding of a text: the bytes of its hash as fractions.
 pub(super) fn vector(text: &str) -> Vec<f32> {
-    let hash = hash_of(text.as_bytes());
-    (0..DIMENSIONS).map(|index| f32::from((hash >> (8 * index)) as u8) / 256.0).collect()
+    let bytes = hash_of(text.as_bytes()).to_le_bytes();
+    bytes.into_iter().map(|byte| f32::from(byte) / 256.0).collect()
 }
 
 /// Returns the embedding as base64 of little-endian numbers.

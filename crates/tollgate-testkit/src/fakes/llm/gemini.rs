@@ -27,8 +27,8 @@ pub(super) fn read(path: &str, query: &str, body: &Value) -> Option<Result<Reque
     let read = match (endpoint, method) {
         (Endpoint::Embeddings, "embedContent") => read_embedding(&mut request, body),
         (Endpoint::Embeddings, _) => {
-            let parts = body["requests"].as_array().into_iter().flatten();
-            parts.map(|part| read_embedding(&mut request, part)).collect()
+            let mut parts = body["requests"].as_array().into_iter().flatten();
+            parts.try_for_each(|part| read_embedding(&mut request, part))
         }
         (Endpoint::CountTokens, _) => {
             read_contents(&mut request, body.get("generateContentRequest").unwrap_or(body))

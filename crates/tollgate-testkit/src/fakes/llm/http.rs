@@ -64,7 +64,7 @@ impl FakeLlm {
         match self.arrive(dialect, &path, &http) {
             Ok(admitted) => self.perform(admitted, http.headers()).await,
             Err(refusal) => {
-                let Refusal { mut call, status, body, mut headers } = refusal;
+                let Refusal { mut call, status, body, mut headers } = *refusal;
                 call.status = status;
                 headers.extend(request_id(dialect, call.number));
                 let pieces = vec![Piece::Send(Bytes::from(body), 0), Piece::Complete];
@@ -79,7 +79,7 @@ impl FakeLlm {
         dialect: Dialect,
         path: &str,
         http: &hyper::Request<Bytes>,
-    ) -> Result<Admitted, Refusal> {
+    ) -> Result<Admitted, Box<Refusal>> {
         let now = self.0.clock.now();
         let key = key_of(http);
         let project = key.split('.').next().unwrap_or_default().to_owned();
@@ -113,7 +113,7 @@ impl FakeLlm {
         let mut call = Call::new(self.clone(), number);
         let error = |call: Call, status: u16, message: &str| {
             let body = errors::body(dialect, status, message, number);
-            Refusal { call, status, body, headers: Vec::new() }
+            Box::new(Refusal { call, status, body, headers: Vec::new() })
         };
         let keys = &state.settings.keys;
         if key.is_empty() || !(keys.is_empty() || keys.contains(&key)) {
@@ -141,7 +141,7 @@ impl FakeLlm {
                     headers.extend(limits::retry(dialect, refused.retry_after));
                     let owner = (owner.0.as_str(), owner.1.as_str());
                     let body = errors::quota(dialect, owner, quota, &refused, number);
-                    return Err(Refusal { call, status: 429, body, headers });
+                    return Err(Box::new(Refusal { call, status: 429, body, headers }));
                 }
             }
             state.tally.input_tokens += request.input();
@@ -162,11 +162,11 @@ impl FakeLlm {
                 let quote: String = request.text.chars().take(80).collect();
                 let body =
                     errors::body(dialect, status, &format!("refused on demand: {quote}"), number);
-                return Err(Refusal { call, status, body, headers });
+                return Err(Box::new(Refusal { call, status, body, headers }));
             }
             Some(Fault::NoCredit) => {
                 let (status, body) = errors::no_credit(dialect, number);
-                return Err(Refusal { call, status, body, headers });
+                return Err(Box::new(Refusal { call, status, body, headers }));
             }
             _ => {}
         }
