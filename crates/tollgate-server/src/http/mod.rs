@@ -12,5 +12,7 @@ pub(crate) mod rate_limit_headers;
 mod reply;
 mod service;
 
+pub use connection::{Busy, ConnectionOptions, serve_connection};
+
 pub(crate) use authorize::{bearer, foreign_host};
 pub(crate) use service::{HttpService, RequestId};
