@@ -178,6 +178,7 @@ mod tests {
                     owing: 3,
                 },
                 audit: Default::default(),
+                gateway: None,
             },
             top: TopResponse { since: at, subjects: subjects.collect() },
             recent: AuditResponse { records: Vec::new(), next: None, partial: false },

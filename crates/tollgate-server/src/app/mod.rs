@@ -12,7 +12,7 @@ use std::fmt;
 use std::future::pending;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use futures_util::FutureExt as _;
 use tokio::sync::{Semaphore, watch};
@@ -37,7 +37,7 @@ use crate::shutdown_clock::ShutdownClock;
 use crate::stats::Stats;
 use crate::translations::Translations;
 pub use options::ServerOptions;
-use tollgate_protocol::json::StoreHealth;
+use tollgate_protocol::json::{GatewayStats, StoreHealth};
 use tollgate_protocol::permit_token;
 
 /// A gate with everything that is needed to serve it.
@@ -70,6 +70,7 @@ pub struct App {
     translations: Option<Arc<dyn Translations>>,
     /// Bounds the documents that are uploaded at once.
     uploads: Semaphore,
+    gateway: OnceLock<Box<dyn Fn() -> GatewayStats + Send + Sync>>,
 }
 
 /// The observer of incidents, and the history for them.
@@ -131,6 +132,7 @@ impl App {
             serves_only_metrics: false,
             translations: None,
             uploads: Semaphore::new(TRANSLATIONS_AT_ONCE),
+            gateway: OnceLock::new(),
         })
     }
 
@@ -205,6 +207,12 @@ impl App {
     pub fn health(mut self, health: impl Fn() -> StoreHealth + Send + Sync + 'static) -> Self {
         self.health = Some(Box::new(health));
         self
+    }
+
+    /// Reports the gateway that runs on this application by `read` in `GET /v1/stats`. Only the first call has an effect,
+    /// because a gateway is built on an application and lives as long.
+    pub fn report_gateway(&self, read: impl Fn() -> GatewayStats + Send + Sync + 'static) {
+        drop(self.gateway.set(Box::new(read)));
     }
 
     /// Returns the policies in force.
