@@ -3,7 +3,6 @@
 mod keys;
 mod prices;
 mod routes;
-mod template;
 #[cfg(test)]
 mod tests;
 mod upstreams;

@@ -212,16 +212,16 @@ fn every_mistake_is_shown_with_its_line_and_what_would_be_right() {
         ),
         (
             charge(r#"{ policy = "user", subject = "{key.subjct}" }"#),
-            "t.toml:20: subject \"{key.subjct}\" names {key.subjct}, which is not known; did you mean {key.subject}?",
+            "t.toml:20: subject \"{key.subjct}\" has an unknown placeholder {key.subjct}; did you mean {key.subject}? use {key.subject}, ",
         ),
         (
             charge(r#"{ policy = "user", subject = "{key.subject" }"#),
-            "t.toml:20: subject \"{key.subject\" has a brace without its pair",
+            "t.toml:20: subject \"{key.subject\" has no closing brace",
         ),
-        (charge(r#"{ policy = "user", subject = "" }"#), "t.toml:20: subject is empty"),
+        (charge(r#"{ policy = "user", subject = "" }"#), "t.toml:20: a subject must not be empty"),
         (
             charge(r#"{ policy = "user", subject = "{header.x-user}" }"#),
-            "t.toml:20: subject \"{header.x-user}\" takes the header x-user from the caller, who could name any subject, and the key \"alice\" is not trusted; add trusted = true",
+            "t.toml:20: subject \"{header.x-user}\" is taken from a header, in which the caller could name any subject, and the key \"alice\" is not trusted; add trusted = true",
         ),
         (
             charge(r#"{ policy = "user", subject = "{key.team}" }"#).replacen(
