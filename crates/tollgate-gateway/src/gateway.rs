@@ -1,12 +1,16 @@
 //! The gateway as a protocol of the server.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use tollgate::gate::BoxFuture;
 use tollgate::{Error, Span};
-use tollgate_server::{App, Connection, MountedProtocol};
+use tollgate_server::{App, Connection, ConnectionOptions, MountedProtocol, serve_connection};
 
-use crate::observe::{GatewayObserver, NoObserver};
+use crate::config::Config;
+use crate::handler;
+use crate::observe::{GatewayEvent, GatewayObserver};
 use crate::options::GatewayOptions;
 use crate::snapshot::GatewaySnapshot;
 
@@ -15,8 +19,45 @@ use crate::snapshot::GatewaySnapshot;
 /// Mount it with [`Listeners::mount`](tollgate_server::Listeners::mount).
 #[derive(Debug)]
 pub struct Gateway {
-    app: Arc<App>,
-    observer: Arc<dyn GatewayObserver>,
+    shared: Arc<Shared>,
+}
+
+/// What all calls share.
+pub(crate) struct Shared {
+    pub(crate) app: Arc<App>,
+    observer: OnceLock<Arc<dyn GatewayObserver>>,
+    config: RwLock<Arc<Config>>,
+    /// Calls that wait for admission.
+    pub(crate) waiting: AtomicUsize,
+    /// Bytes of request bodies.
+    pub(crate) held_bytes: AtomicUsize,
+    /// Calls with a permit.
+    pub(crate) in_flight: AtomicUsize,
+}
+
+impl Shared {
+    pub(crate) fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn observe(&self, event: &GatewayEvent<'_>) {
+        if let Some(observer) = self.observer.get() {
+            observer.observe(event);
+        }
+    }
+
+    /// Resolves when the server closes.
+    pub(crate) async fn closes(&self) {
+        let mut closing = self.app.closing();
+        // An error means that the server is gone, and so closed.
+        let _ = closing.wait_for(|closing| *closing).await;
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("config", &self.config()).finish_non_exhaustive()
+    }
 }
 
 impl Gateway {
@@ -26,14 +67,16 @@ impl Gateway {
     /// [`Invalid`](tollgate::ErrorKind::Invalid) if `options` cannot work: a route names an unknown policy or upstream or mixes
     /// dialects, a money limit has no price, or a charge can never be filled.
     pub fn new(app: Arc<App>, options: GatewayOptions) -> Result<Self, Error> {
-        drop(options);
-        Ok(Self { app, observer: Arc::new(NoObserver) })
+        let config = RwLock::new(Arc::new(Config::new(options, &app.policies(), None)?));
+        let (observer, waiting, held_bytes, in_flight) = Default::default();
+        let shared = Shared { app, observer, config, waiting, held_bytes, in_flight };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Reports events to `observer`.
+    /// Reports events to `observer`; only the first one counts.
     #[must_use]
-    pub fn observed_by(mut self, observer: Arc<dyn GatewayObserver>) -> Self {
-        self.observer = observer;
+    pub fn observed_by(self, observer: Arc<dyn GatewayObserver>) -> Self {
+        let _first = self.shared.observer.get_or_init(|| observer);
         self
     }
 
@@ -43,7 +86,9 @@ impl Gateway {
     /// # Errors
     /// As [`new`](Self::new); then nothing changes.
     pub fn replace(&self, options: GatewayOptions) -> Result<(), Error> {
-        drop(options);
+        let old = self.shared.config();
+        let config = Arc::new(Config::new(options, &self.shared.app.policies(), Some(&old))?);
+        *self.shared.config.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
     }
 
@@ -52,14 +97,24 @@ impl Gateway {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn check(app: &App, options: &GatewayOptions) -> Result<(), Error> {
-        let _policies = (app.policies(), options);
-        Ok(())
+        Config::new(options.clone(), &app.policies(), None).map(drop)
     }
 
     /// Returns the present state.
     #[must_use]
     pub fn snapshot(&self) -> GatewaySnapshot {
-        GatewaySnapshot::default()
+        let shared = &self.shared;
+        let (config, now) = (shared.config(), shared.app.now());
+        GatewaySnapshot {
+            waiting_calls: shared.waiting.load(Ordering::Relaxed),
+            held_bytes: shared.held_bytes.load(Ordering::Relaxed),
+            in_flight: shared.in_flight.load(Ordering::Relaxed),
+            deployments: config
+                .deployments
+                .iter()
+                .map(|(dialect, deployment)| deployment.snapshot(dialect.name(), now))
+                .collect(),
+        }
     }
 }
 
@@ -69,11 +124,14 @@ impl MountedProtocol for Gateway {
         stream: Box<dyn Connection>,
         shutdown: BoxFuture<'static, ()>,
     ) -> BoxFuture<'static, ()> {
-        drop(stream);
-        shutdown
+        let (shared, app) = (Arc::clone(&self.shared), Arc::clone(&self.shared.app));
+        // A client that closes its sending side is gone: its call is cancelled.
+        let options = ConnectionOptions { half_close: false, writev: true };
+        let answer = move |request, busy| handler::answer(Arc::clone(&shared), request, busy);
+        Box::pin(serve_connection(stream, app, options, answer, shutdown))
     }
 
     fn drain_max(&self) -> Span {
-        crate::bounds::DRAIN
+        self.shared.config().limits.drain
     }
 }

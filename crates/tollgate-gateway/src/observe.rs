@@ -160,11 +160,3 @@ impl Ending {
         }
     }
 }
-
-/// Ignores every event.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoObserver;
-
-impl GatewayObserver for NoObserver {
-    fn observe(&self, _: &GatewayEvent<'_>) {}
-}

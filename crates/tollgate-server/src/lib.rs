@@ -26,7 +26,7 @@ pub use app::{App, MetricsPage, ServerOptions};
 pub use audit::{AuditOptions, Recording};
 pub use grpc::envoy::{EnvoyMap, EnvoyRule};
 pub use handler::{HttpHandler, HttpRequest, HttpResponse};
-pub use http::{Busy, ConnectionOptions, serve_connection};
+pub use http::{Busy, ConnectionOptions, generate_request_id, serve_connection};
 pub use live_policies::check_policy_name;
 pub use resp::THROTTLE_POLICY;
 pub use server::{Connection, Drained, Listeners, MountedProtocol, run};

@@ -368,7 +368,8 @@ impl App {
     }
 
     /// Becomes true when the server closes.
-    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
+    #[must_use]
+    pub fn closing(&self) -> watch::Receiver<bool> {
         self.closing.subscribe()
     }
 

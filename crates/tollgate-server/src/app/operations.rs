@@ -176,7 +176,11 @@ impl App {
         Ok(is_changed)
     }
 
-    pub(super) async fn settle_whole(&self, permit: &Permit, actual: &Costs) -> Result<bool, Error> {
+    pub(super) async fn settle_whole(
+        &self,
+        permit: &Permit,
+        actual: &Costs,
+    ) -> Result<bool, Error> {
         if !permit.has_several_charges() {
             return self.settle_part(permit, actual).await;
         }

@@ -96,13 +96,7 @@ impl Auditor {
     }
 
     /// Records `decision` about `ask` of the key `by`, if the options ask for it.
-    pub(crate) fn decided(
-        &self,
-        ask: &Ask<'_>,
-        decision: &Decision,
-        by: &str,
-        clock: &dyn Clock,
-    ) {
+    pub(crate) fn decided(&self, ask: &Ask<'_>, decision: &Decision, by: &str, clock: &dyn Clock) {
         let is_wanted = match (self.options.recording, decision) {
             (Recording::Nothing, _) => false,
             (Recording::Everything, _) | (Recording::Limited, Decision::Denied(_)) => true,
