@@ -10,6 +10,7 @@ use tollgate_testkit::servers::eventually;
 
 use super::raw::{Raw, read};
 use super::{KEY, Provider, Setup, upstream_key};
+use crate::dashboard::look;
 use crate::folder::Folder;
 use crate::running::{Broker, get};
 
@@ -291,4 +292,17 @@ fn a_new_key_of_the_gateway_works() {
     ] {
         assert_eq!(Folder::new().run(wrong).code, 2, "{wrong}");
     }
+}
+
+/// A call that waits is on the dashboard, with the calls before it.
+#[test]
+fn the_dashboard_shows_the_queue() {
+    let limits = "{ name = \"rate\", unit = \"requests\", rule = \"rolling-window\", limit = 1, window = \"4m\" }";
+    let setup = Setup { limits, max_wait: "5m", ..Setup::default() };
+    let assembled = setup.start(Settings::default());
+    let (gateway, dialect) = (&assembled.gateway, Dialect::OpenAi);
+    let call = Raw::say(dialect, "Say hello.", false);
+    assert_eq!(call.through(&gateway.url, dialect).status, 200);
+    let _waits = call.open(&gateway.url, dialect, KEY);
+    look(&gateway.broker, &["gateway"]);
 }
