@@ -29,7 +29,11 @@ fn a_provider_that_answers_nonsense_is_an_error_in_the_dialect() {
         for dialect in Dialect::ALL {
             let reply = Raw::say(dialect, "Hi", false).through(&assembled.gateway.url, dialect);
             let text = reply.text();
-            assert!([403, 502, 503, 504].contains(&reply.status), "{fault:?} {dialect}: {} {text}", reply.status);
+            assert!(
+                [403, 502, 503, 504].contains(&reply.status),
+                "{fault:?} {dialect}: {} {text}",
+                reply.status
+            );
             assert!(reply.error(dialect).is_some(), "{fault:?} {dialect}: {text}");
             assert!(!text.contains("<html>"), "{fault:?} {dialect}: {text}");
         }
@@ -40,13 +44,22 @@ fn a_provider_that_answers_nonsense_is_an_error_in_the_dialect() {
 
 #[test]
 fn a_stream_that_breaks_off_breaks_off_for_the_client_too() {
-    for fault in [Fault::Disconnect { after: 6 }, Fault::Truncate { after: 6 }, Fault::Stall { after: 6 }, Fault::Garbage] {
+    for fault in [
+        Fault::Disconnect { after: 6 },
+        Fault::Truncate { after: 6 },
+        Fault::Stall { after: 6 },
+        Fault::Garbage,
+    ] {
         let assembled = start(fault, u64::MAX);
         for dialect in Dialect::ALL {
             let reply = Raw::say(dialect, "Hi", true).through(&assembled.gateway.url, dialect);
             assert!(!reply.body.is_empty(), "{fault:?} {dialect}");
             if fault != Fault::Garbage {
-                assert!(reply.status == 200 && reply.text().contains("data: {"), "{}", reply.text());
+                assert!(
+                    reply.status == 200 && reply.text().contains("data: {"),
+                    "{}",
+                    reply.text()
+                );
             }
         }
         assembled.provider.idle();
@@ -76,7 +89,10 @@ fn a_call_that_was_not_processed_is_sent_again() {
             assert_eq!(assembled.provider.fake.tally().calls, 3, "{fault:?} {dialect}");
             assembled.gateway.settled();
             let charged = assembled.gateway.used("provider", dialect.name(), "output");
-            assert_eq!(charged, 16, "only the call that was processed is charged: {fault:?} {dialect}");
+            assert_eq!(
+                charged, 16,
+                "only the call that was processed is charged: {fault:?} {dialect}"
+            );
         }
     }
 }
@@ -98,7 +114,8 @@ fn errors_of_the_provider_pass_unchanged() {
         assembled.gateway.settled();
     }
     let assembled = start(Fault::NoCredit, u64::MAX);
-    let reply = Raw::say(Dialect::OpenAi, "Hi", false).through(&assembled.gateway.url, Dialect::OpenAi);
+    let reply =
+        Raw::say(Dialect::OpenAi, "Hi", false).through(&assembled.gateway.url, Dialect::OpenAi);
     assert_eq!(reply.status, 429);
     assert!(reply.text().contains("insufficient_quota"), "{}", reply.text());
     assert_eq!(assembled.provider.fake.tally().calls, 1, "waiting does not bring credit");
@@ -106,7 +123,9 @@ fn errors_of_the_provider_pass_unchanged() {
 
 #[test]
 fn a_stream_without_usage_keeps_at_least_what_was_streamed() {
-    for (fault, wanted) in [(Fault::UsageNever, 16..=100), (Fault::UsageLate(Span::from_millis(300)), 16..=16)] {
+    for (fault, wanted) in
+        [(Fault::UsageNever, 16..=100), (Fault::UsageLate(Span::from_millis(300)), 16..=16)]
+    {
         let assembled = start(fault, u64::MAX);
         for dialect in Dialect::ALL {
             let reply = Raw::say(dialect, "Hi", true).through(&assembled.gateway.url, dialect);
@@ -121,7 +140,8 @@ fn a_stream_without_usage_keeps_at_least_what_was_streamed() {
 #[test]
 fn a_refusal_is_in_the_dialect_and_says_when() {
     let limits = r#"{ name = "rate", unit = "requests", rule = "rolling-window", limit = 1, window = "1h" }"#;
-    let assembled = Setup { limits, max_wait: "100ms", ..Setup::default() }.start(Settings::default());
+    let assembled =
+        Setup { limits, max_wait: "100ms", ..Setup::default() }.start(Settings::default());
     for dialect in Dialect::ALL {
         let raw = Raw::say(dialect, "Hi", false);
         assert_eq!(raw.through(&assembled.gateway.url, dialect).status, 200);
