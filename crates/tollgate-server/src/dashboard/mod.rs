@@ -21,11 +21,12 @@ const CSS_TYPE: &str = "text/css; charset=utf-8";
 const JS_TYPE: &str = "text/javascript; charset=utf-8";
 
 /// All files that the page loads.
-const FILES: [(&str, &str, &str); 6] = [
+const FILES: [(&str, &str, &str); 7] = [
     ("style.css", CSS_TYPE, include_str!("style.css")),
     ("main.js", JS_TYPE, include_str!("main.js")),
     ("audit.js", JS_TYPE, include_str!("audit.js")),
     ("chart.js", JS_TYPE, include_str!("chart.js")),
+    ("gateway.js", JS_TYPE, include_str!("gateway.js")),
     ("page.js", JS_TYPE, include_str!("page.js")),
     ("policies.js", JS_TYPE, include_str!("policies.js")),
 ];
