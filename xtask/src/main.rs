@@ -40,6 +40,9 @@ const DENY_TOOL: Tool = Tool {
 const SERVERS: Tool =
     Tool { probe: "cargo xtask servers-there", install: "cargo xtask servers-install" };
 
+/// The clients of LLM providers beyond one of each dialect.
+const SDKS: Tool = Tool { probe: "cargo xtask sdks-there", install: "cargo xtask sdks-install" };
+
 const LINT: &[Step] = &[
     step("format", "cargo fmt --all --check"),
     step("fuzz fmt", "cargo fmt --check --manifest-path fuzz/Cargo.toml"),
@@ -66,9 +69,11 @@ const FUZZ: &[Step] = &[
     step("fuzz lock", "cargo fetch --locked --manifest-path fuzz/Cargo.toml"),
     step("fuzz", "cargo xtask fuzz"),
 ];
-/// What takes too long for every change: each feature alone, many seeds, long fuzzing, the release build.
+/// What takes too long for every change: each feature alone, every LLM client, many seeds, long fuzzing, the release build.
 const LONG: &[Step] = &[
     step("features", "cargo xtask features"),
+    step("sdks", "cargo nextest run -p tollgate-testkit -p tollgate-cli --profile sdks")
+        .needs(SDKS),
     step("seeds", "cargo xtask sim --seeds 5000"),
     step("fair waiting", "cargo nextest run -p tollgate --test gates queue::fair")
         .env(&[("TOLLGATE_SEEDS", "2000")])
@@ -121,6 +126,8 @@ fn main() -> ExitCode {
         "features" => return features::run(),
         "servers-there" => return servers::report(),
         "servers-install" => return servers::install(),
+        "sdks-there" => return servers::report_sdks(),
+        "sdks-install" => return servers::install_sdks(),
         "services" => return servers::services("up"),
         _ => {}
     }
@@ -146,7 +153,7 @@ fn help() -> String {
     for task in TASKS {
         text += &format!("  {:<6} {}\n", task.name, task.about);
     }
-    text + "  ci --long  the same, each feature alone, thousands of seeds, long fuzzing and the release build\n  features  each feature of each crate alone\n  sim SEED [--strategy NAME] [--charges one|several]  repeats one simulated run with its trace; sim --seeds N runs many\n  fuzz [TARGET] [--seconds N]  every fuzz target, or one, for 20 seconds or as many\n  services up|down  real servers for work by hand, until down\n  help   this text\n"
+    text + "  ci --long  the same, each feature alone, every LLM client, thousands of seeds, long fuzzing and the release build\n  features  each feature of each crate alone\n  sim SEED [--strategy NAME] [--charges one|several]  repeats one simulated run with its trace; sim --seeds N runs many\n  fuzz [TARGET] [--seconds N]  every fuzz target, or one, for 20 seconds or as many\n  services up|down  real servers for work by hand, until down\n  help   this text\n"
 }
 
 fn usage_error(problem: &str) -> ExitCode {

@@ -79,11 +79,29 @@ const FETCHED: &[Fetched] = &[
     // gRPC clients that only know the reflection of the broker.
     pip("grpcio-reflection", "python", "grpcio-reflection==1.85.1", "grpc_reflection"),
     pip("grpcio-health-checking", "python", "grpcio-health-checking==1.85.1", "grpc_health"),
+    // One client of each dialect of the gateway; the others are in SDKS.
+    pip(
+        "llm-python",
+        "llm/python",
+        "openai==3.49.0 anthropic==2.8.0 google-genai==3.1.0",
+        "google/genai",
+    ),
     npm(
         "playwright-core",
         "browser",
         "playwright-core@1.65.0",
         "node_modules/playwright-core/package.json",
+    ),
+];
+
+/// The other clients of LLM providers, which only the long check runs. Newer majors of openai and ai need Node 22.
+const SDKS: &[Fetched] = &[
+    pip("llm-langchain", "llm/langchain", "langchain-openai==1.7.3", "langchain_openai"),
+    npm(
+        "llm-node",
+        "llm/node",
+        "openai@6.49.0 @anthropic-ai/sdk@1.8.0 @google/genai@2.32.0 ai@6.0.326 @ai-sdk/openai@3.0.139 zod@4.6.7",
+        "node_modules/@ai-sdk/openai",
     ),
 ];
 
@@ -134,28 +152,47 @@ pub(crate) fn report() -> ExitCode {
     for server in &missing {
         eprintln!("{} is missing (Debian package {})", server.program, server.package);
     }
-    let unfetched: Vec<&Fetched> = unfetched().collect();
+    let fetched = report_fetched(FETCHED);
+    if missing.is_empty() { fetched } else { ExitCode::FAILURE }
+}
+
+/// Succeeds if the clients of the long check are installed, and prints those that are missing.
+pub(crate) fn report_sdks() -> ExitCode {
+    report_fetched(SDKS)
+}
+
+fn report_fetched(all: &'static [Fetched]) -> ExitCode {
+    let unfetched = unfetched(all);
     for server in &unfetched {
         eprintln!("{} is missing ({})", server.name, server.install());
     }
-    if missing.is_empty() && unfetched.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if unfetched.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn unfetched() -> impl Iterator<Item = &'static Fetched> {
-    FETCHED.iter().filter(|server| server.is_missing())
+fn unfetched(all: &'static [Fetched]) -> Vec<&'static Fetched> {
+    all.iter().filter(|server| server.is_missing()).collect()
 }
 
 /// Installs the missing servers, on Debian and derived distributions.
 pub(crate) fn install() -> ExitCode {
-    let tools = unfetched().map(Fetched::tool).filter(|tool| !is_there(tool.program));
+    install_all(missing(), &unfetched(FETCHED))
+}
+
+/// Installs the missing clients of the long check.
+pub(crate) fn install_sdks() -> ExitCode {
+    install_all(Vec::new(), &unfetched(SDKS))
+}
+
+fn install_all(missing: Vec<&'static Server>, unfetched: &[&'static Fetched]) -> ExitCode {
+    let tools = unfetched.iter().map(|server| server.tool()).filter(|tool| !is_there(tool.program));
     let mut packages: Vec<&str> =
-        missing().into_iter().chain(tools).map(|server| server.package).collect();
+        missing.into_iter().chain(tools).map(|server| server.package).collect();
     packages.dedup();
     let installed = install_packages(&packages);
     if installed != ExitCode::SUCCESS {
         return installed;
     }
-    run_all(&unfetched().map(Fetched::install).collect::<Vec<_>>())
+    run_all(&unfetched.iter().map(|server| server.install()).collect::<Vec<_>>())
 }
 
 fn install_packages(packages: &[&str]) -> ExitCode {

@@ -14,6 +14,8 @@ use tollgate_protocol::json::{PermitRequest, PoliciesResponse, StandingQuery};
 use tollgate_terminal::output::{self, OutputFormat};
 use tollgate_terminal::{EXIT_DENIED, Failure};
 
+#[cfg(feature = "gateway")]
+use crate::args::GatewayCommand;
 use crate::args::{
     AuditCommand, Cli, Command, DynamodbCommand, Global, KeysCommand, PoliciesCommand,
     PostgresCommand, Top,
@@ -22,6 +24,8 @@ use crate::backend::Backend;
 use crate::backoff::BackoffFlags;
 use crate::call::Call;
 use crate::config::{self, ServeConfig};
+#[cfg(feature = "gateway")]
+use crate::gateway;
 use crate::local::Local;
 use crate::remote::{BrokerUrl, ClientIdentity, Credentials, Remote, Server};
 use crate::{
@@ -122,6 +126,15 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
             )?;
             plan::run(&args, &config::load(config)?, format)?;
         }
+        #[cfg(feature = "gateway")]
+        Command::Gateway(GatewayCommand::Check(args)) => {
+            context.refuse_server(
+                "gateway check calls the upstreams itself; leave --server out and name the configuration with --config",
+            )?;
+            return block_on(gateway::check::run(&ServeConfig::load(config)?, &args, format));
+        }
+        #[cfg(not(feature = "gateway"))]
+        Command::Gateway(_) => return Err(not_compiled("gateway")),
         #[cfg(feature = "drs")]
         Command::Drs(args) => {
             context.refuse_server(
@@ -240,7 +253,12 @@ impl Context {
 }
 
 fn check(file: &Path, format: OutputFormat) -> Result<(), Failure> {
-    let config = config::load(Some(file))?;
+    let config = ServeConfig::load(Some(file))?;
+    #[cfg(feature = "gateway")]
+    for warning in config.gateway.iter().flat_map(|gateway| &gateway.warnings) {
+        output::print_error(warning);
+    }
+    let config = config.gates;
     let policies: PoliciesResponse = config.policies.iter().collect();
     output::print(format, &policies, || {
         let names: Vec<&str> = config.policies.iter().map(Policy::name).collect();
@@ -265,7 +283,7 @@ pub(crate) fn runtime(mut builder: Builder) -> Result<Runtime, Failure> {
     })
 }
 
-#[cfg(not(all(feature = "drs", feature = "translate")))]
+#[cfg(not(all(feature = "drs", feature = "gateway", feature = "translate")))]
 fn not_compiled(feature: &str) -> Failure {
     Failure::new(
         ErrorKind::Invalid,

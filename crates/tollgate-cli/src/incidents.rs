@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{Access, access};
 use tollgate::clock::SystemClock;
-use tollgate::incident::{Incident, Recorded, StoreIncident};
+use tollgate::incident::{DifferentLimit, GatewayIncident, Incident, Recorded, StoreIncident};
 use tollgate::{Clock, ErrorKind, Span, Timestamp};
 use tollgate_telemetry::sinks::file;
 
@@ -127,7 +127,16 @@ fn table(incidents: &[Recorded], damaged: usize) -> String {
                 );
                 continue;
             }
-            Recorded::Store(_) => continue,
+            Recorded::Gateway(GatewayIncident::LimitDiffers { id, at, limit }) => {
+                let at = at.to_string();
+                let DifferentLimit { upstream, model, policy, unit, ours, theirs } = limit;
+                let _ = write!(
+                    text,
+                    "\n{at:<27}  {id:<16}  {upstream} reports {theirs} {unit} for {model}, and policy {policy} has {ours}"
+                );
+                continue;
+            }
+            Recorded::Store(_) | Recorded::Gateway(_) => continue,
         };
         let Incident { at, id, policy, subject, limit, in_flight, until, closed, .. } = incident;
         let until = if *closed { until.to_string() } else { "not closed".to_owned() };

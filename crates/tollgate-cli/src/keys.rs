@@ -14,10 +14,25 @@ use tollgate_terminal::output::{self, OutputFormat};
 struct NewKey {
     key: String,
     name: String,
-    scopes: Vec<&'static str>,
+    #[serde(flatten)]
+    section: Section,
     hash: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<String>,
+}
+
+/// What a key allows, as its section of the configuration says it.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Section {
+    Broker {
+        scopes: Vec<&'static str>,
+    },
+    Gateway {
+        subject: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        team: Option<String>,
+    },
 }
 
 /// Creates a key and prints it.
@@ -30,30 +45,53 @@ pub(crate) fn new(wanted: KeysNew, format: OutputFormat) -> Result<(), Failure> 
         let text = format!("--expires {at} is not in the future; such a key would be refused");
         return Err(Failure::new(ErrorKind::Invalid, text));
     }
-    if wanted.name.is_empty() || wanted.name.contains(|sign: char| sign.is_control()) {
+    let is_line = |text: &str| !text.is_empty() && !text.contains(|sign: char| sign.is_control());
+    if !is_line(&wanted.name) {
         return Err(Failure::new(ErrorKind::Invalid, "the name of a key is one line of text"));
     }
+    for (flag, text) in [("--subject", &wanted.subject), ("--team", &wanted.team)] {
+        if text.as_deref().is_some_and(|text| !is_line(text)) {
+            let text = format!("{flag} is one line of text, as in research");
+            return Err(Failure::new(ErrorKind::Invalid, text));
+        }
+    }
+    let section = if wanted.gateway {
+        let subject = wanted.subject.unwrap_or_else(|| wanted.name.clone());
+        Section::Gateway { subject, team: wanted.team }
+    } else {
+        Section::Broker { scopes }
+    };
     let key = key_text(&random_bytes()?);
     let made = NewKey {
         hash: KeyHash::from_key(&key).to_string(),
         key,
         name: wanted.name,
-        scopes,
+        section,
         expires: expires.map(|at| at.to_string()),
     };
     output::print(format, &made, || for_people(&made))
 }
 
 fn for_people(made: &NewKey) -> String {
-    let NewKey { key, name, scopes, hash, expires } = made;
+    let NewKey { key, name, section, hash, expires } = made;
     let expires = expires.as_ref().map_or_else(String::new, |at| format!("\nexpires = \"{at}\""));
+    let (header, allows, user) = match section {
+        Section::Broker { scopes } => {
+            ("[[key]]", format!("scopes = {scopes:?}"), "the program that will use it")
+        }
+        Section::Gateway { subject, team } => {
+            let team = team.as_ref().map(|team| format!("\nteam = {team:?}"));
+            let text = format!("subject = {subject:?}{}", team.unwrap_or_default());
+            ("[[gateway.key]]", text, "the client of the gateway, as its API key")
+        }
+    };
     format!(
         "{key}\n\
-         This is the key. It is shown only now: give it to the program that will use it.\n\
+         This is the key. It is shown only now: give it to {user}.\n\
          Put this into tollgate.toml of the broker, which keeps only the hash:\n\n\
-         [[key]]\n\
+         {header}\n\
          name = {name:?}\n\
-         scopes = {scopes:?}\n\
+         {allows}\n\
          hash = \"{hash}\"{expires}"
     )
 }

@@ -9,6 +9,8 @@ mod command;
 mod config;
 mod dynamodb;
 mod file_limit;
+#[cfg(feature = "gateway")]
+mod gateway;
 mod incidents;
 mod keys;
 mod lambda;

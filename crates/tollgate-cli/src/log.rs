@@ -63,6 +63,7 @@ pub(crate) fn serving(report: &StartupReport) {
         http = report.http,
         resp,
         grpc = report.grpc,
+        gateway = report.gateway_url(),
         store = report.store,
         format = report.format,
         strategy = report.strategy,

@@ -1,6 +1,6 @@
 //! Reloads the configuration, keys and certificates, all or nothing: on SIGHUP, and when a file changes.
 //!
-//! Policies, keys and the mapping of Envoy's descriptors take effect at once. Addresses and the store cannot change under
+//! Policies, keys, the mapping of Envoy's descriptors and the gateway's keys, upstreams and routes take effect at once. Addresses and the store cannot change under
 //! open connections, so a file that changes one of them is refused as a whole.
 //!
 //! Files are polled for changed contents every second, so it does not matter how a file is replaced: in place, by a rename
@@ -16,8 +16,12 @@ use tollgate_server::{App, Tls};
 
 use tollgate_config::DEFAULT_FILE;
 
+#[cfg(feature = "gateway")]
+use crate::config::GatewayConfig;
 use crate::config::{KeyConfig, ServeConfig};
 use crate::serve::read_keys;
+#[cfg(feature = "gateway")]
+use tollgate_gateway::{Gateway, GatewayOptions};
 use tollgate_terminal::Failure;
 use tollgate_terminal::LineWriter;
 
@@ -32,6 +36,8 @@ pub(crate) struct Reload {
     pub(crate) running: ServeConfig,
     pub(crate) app: Arc<App>,
     pub(crate) tls: Option<Tls>,
+    #[cfg(feature = "gateway")]
+    pub(crate) gateway: Option<Arc<Gateway>>,
     /// Whether other machines can reach the broker and only keys protect it.
     pub(crate) needs_keys: bool,
     /// Whether the last reload was refused.
@@ -122,13 +128,39 @@ impl Reload {
         if let Some(tls) = &self.tls {
             tls.reload()?;
         }
-        self.app.replace_policies(config.gates.policies)?;
+        #[cfg(feature = "gateway")]
+        let gateway = self.gateway_options(&config)?;
+        self.app.replace_policies(config.gates.policies.clone())?;
+        #[cfg(feature = "gateway")]
+        if let Some((gateway, options)) = self.gateway.as_ref().zip(gateway)
+            && let Err(error) = gateway.replace(options)
+        {
+            // The gateway is checked against the policies in force, so they are replaced first, and back.
+            self.app.replace_policies(self.running.gates.policies.clone())?;
+            return Err(error.into());
+        }
         self.app.replace_keys(keys);
         self.app.replace_envoy(config.envoy);
+        self.running.gates.policies = config.gates.policies;
         // These name the files to watch from now on.
         self.running.keys = config.keys;
         self.running.gates.document = config.gates.document;
+        #[cfg(feature = "gateway")]
+        {
+            self.running.gateway = config.gateway;
+        }
         Ok(())
+    }
+
+    /// Reads the secrets of the gateway of `config`.
+    #[cfg(feature = "gateway")]
+    fn gateway_options(&self, config: &ServeConfig) -> Result<Option<GatewayOptions>, Failure> {
+        let settings = |config: &ServeConfig| config.gateway.as_ref().map(|it| it.settings.clone());
+        if settings(config) != settings(&self.running) {
+            let text = "[gateway] changed, apart from its keys, which takes a restart";
+            return Err(Failure::new(ErrorKind::Invalid, text));
+        }
+        Ok(config.gateway.as_ref().map(GatewayConfig::read).transpose()?)
     }
 }
 
@@ -173,6 +205,7 @@ fn digest(named: Option<&Path>, config: &ServeConfig) -> u64 {
         tls.flat_map(|tls| [Some(&tls.certificate), Some(&tls.key), tls.client_authority.as_ref()]);
     let others = tls.flatten().map(PathBuf::as_path);
     let others = others.chain(config.keys.iter().filter_map(KeyConfig::file));
+    let others = others.chain(config.gateway_files());
     let mut hasher = DefaultHasher::new();
     for path in others.chain([named.unwrap_or(Path::new(DEFAULT_FILE))]) {
         std::fs::read(path).ok().hash(&mut hasher);

@@ -1,5 +1,6 @@
 //! `tollgate serve`: the broker, from binding its addresses to closing its store.
 
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tollgate::clock::SystemClock;
 use tollgate::observe::{Observed, Observer};
 use tollgate::{Clock, Error, ErrorKind, Span};
@@ -21,6 +22,8 @@ use tollgate_config::StoreConfig;
 use crate::args::Serve;
 use crate::config::{KeyConfig, Listen, LogFormat, ServeConfig};
 use crate::file_limit;
+#[cfg(feature = "gateway")]
+use crate::gateway;
 use crate::incidents;
 use crate::log;
 use crate::notify;
@@ -152,6 +155,15 @@ async fn serve(
         report.set_grpc(grpc_at);
         listeners = listeners.grpc(grpc);
     }
+    #[cfg(feature = "gateway")]
+    let mut gateway_listener = None;
+    #[cfg(feature = "gateway")]
+    if let Some(gateway) = &config.gateway {
+        gateway.warn(tls.is_some());
+        let (listener, at) = bind("listen in [gateway]", gateway.settings.listen).await?;
+        report.set_gateway(at, gateway);
+        gateway_listener = Some(listener);
+    }
     if let Some(most) = file_limit::connections_max() {
         listeners = listeners.connections(most);
     }
@@ -168,6 +180,15 @@ async fn serve(
         permit_key: None,
     };
     let Assembled { app, running, opened } = assemble(assembly, &clock).await?;
+    #[cfg(feature = "gateway")]
+    let gateway = match &config.gateway {
+        Some(gateway) => Some(gateway::start(gateway, &app, &running.telemetry)?),
+        None => None,
+    };
+    #[cfg(feature = "gateway")]
+    if let (Some(listener), Some(gateway)) = (gateway_listener, &gateway) {
+        listeners = listeners.mount(listener, Arc::clone(gateway) as _);
+    }
     let permit_keys = opened.keys();
     log::serving(&report);
     printed.push(&output::render(format, &report, || report.text(&config))?);
@@ -175,19 +196,32 @@ async fn serve(
     app.replace_envoy(std::mem::take(&mut config.envoy));
     notify::send_state("READY=1");
     let drain_delay = config.server.drain_delay;
+    let stop_delay = drain_delay.plus(config.gateway_drain());
+    let draining = Notify::new();
     let stopping = async {
         stop.next().await;
         app.begin_stopping();
         notify::send_state("STOPPING=1");
         if !drain_delay.is_zero() {
             tracing::info!(%drain_delay, "not ready any more");
-            let micros = drain_delay.plus(STOP_TIME).as_micros();
+        }
+        if !stop_delay.is_zero() {
+            let micros = stop_delay.plus(STOP_TIME).as_micros();
             notify::send_state(&format!("EXTEND_TIMEOUT_USEC={micros}"));
         }
         tokio::select! {
             () = clock.sleep_until(clock.now() + drain_delay) => {}
             // A second signal skips the delay.
             () = stop.next() => {}
+        }
+        draining.notify_one();
+    };
+    // The calls of a gateway may take minutes, and a further signal does not wait for them.
+    let hurry = async {
+        draining.notified().await;
+        match Stop::new() {
+            Ok(mut again) => again.next().await,
+            Err(_) => pending().await,
         }
     };
     let adopting = adopt_keys(permit_keys, Arc::clone(&app));
@@ -196,12 +230,15 @@ async fn serve(
         running: config,
         app: Arc::clone(&app),
         tls,
+        #[cfg(feature = "gateway")]
+        gateway,
         needs_keys,
         refused: false,
         printed: (format == OutputFormat::Text).then(|| printed.clone()),
     };
     tokio::select! {
         _ = tollgate_server::run(listeners, Arc::clone(&app), stopping) => {}
+        () = hurry => tracing::warn!("stopped by a further signal; calls in flight are cut and keep their estimates"),
         () = adopting => {}
         () = notify::keep_watchdog(&*clock) => {}
         () = reload.on(hang_up, watch, &*clock) => {}

@@ -10,6 +10,8 @@ use tollgate::Ask;
 use tollgate_config::{StoreConfig, StrategyConfig};
 
 use crate::config::{ServeConfig, ServerConfig};
+#[cfg(feature = "gateway")]
+use crate::{config::GatewayConfig, gateway::GatewayReport};
 
 /// The addresses, the store and the strategy of a broker.
 #[derive(Debug, Serialize)]
@@ -19,6 +21,10 @@ pub(crate) struct StartupReport {
     pub(crate) resp: Option<SocketAddr>,
     /// gRPC, if it is on.
     pub(crate) grpc: Option<String>,
+    /// The gateway for LLM APIs, if there is one.
+    #[cfg(feature = "gateway")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gateway: Option<GatewayReport>,
     dashboard: String,
     config: Option<PathBuf>,
     pub(crate) store: &'static str,
@@ -66,6 +72,8 @@ impl StartupReport {
             http: url,
             resp: None,
             grpc: None,
+            #[cfg(feature = "gateway")]
+            gateway: None,
             config: config.gates.document.file().map(Path::to_owned),
             store: kind,
             format: store.older_format(),
@@ -90,6 +98,33 @@ impl StartupReport {
     /// Adds gRPC at `address`.
     pub(crate) fn set_grpc(&mut self, address: SocketAddr) {
         self.grpc = Some(url(address, self.tls));
+    }
+
+    /// Adds the gateway of `config` at `address`.
+    #[cfg(feature = "gateway")]
+    pub(crate) fn set_gateway(&mut self, address: SocketAddr, config: &GatewayConfig) {
+        self.gateway = Some(GatewayReport::new(url(address, self.tls), config));
+    }
+
+    /// Returns the URL of the gateway, if there is one.
+    pub(crate) fn gateway_url(&self) -> Option<&str> {
+        #[cfg(feature = "gateway")]
+        return self.gateway.as_ref().map(|gateway| gateway.url.as_str());
+        #[cfg(not(feature = "gateway"))]
+        None
+    }
+
+    #[cfg(feature = "gateway")]
+    fn gateway_line(&self) -> String {
+        let line = |gateway: &GatewayReport| {
+            format!("  gateway    {} ({})\n", gateway.url, gateway.dialects.join(", "))
+        };
+        self.gateway.as_ref().map(line).unwrap_or_default()
+    }
+
+    #[cfg(not(feature = "gateway"))]
+    const fn gateway_line(&self) -> &'static str {
+        ""
     }
 
     /// Formats the report.
@@ -128,6 +163,7 @@ impl StartupReport {
         }
         let bearer = if self.keys { " -H \"authorization: Bearer $TOLLGATE_KEY\"" } else { "" };
         let Self { http, dashboard, .. } = self;
+        let gateway = self.gateway_line();
         let curl = self.tls_flags(["--cacert", "--cert", "--key"]);
         let own = self.tls_flags(["--authority", "--client-cert", "--client-key"]);
         let (resp, try_resp) = self.resp.map_or_else(Default::default, |address| {
@@ -144,6 +180,7 @@ impl StartupReport {
              \x20 http       {http}\n\
              {resp}\
              {grpc}\
+             {gateway}\
              \x20 dashboard  {dashboard}\n\
              \x20 config     {file}\n\
              \x20 data       {data}\n\

@@ -68,6 +68,17 @@ impl Document {
         section.into_iter().flatten().map(|(key, _)| key.get_ref().to_string()).collect()
     }
 
+    /// Returns whether the value that `path` leads to from the root is a table.
+    #[must_use]
+    pub fn is_table(&self, path: &[&str]) -> bool {
+        let tree = self.tree();
+        let mut table = tree.as_ref().map(Spanned::get_ref);
+        for key in path {
+            table = table.and_then(|table| table.get(*key)?.get_ref().as_table());
+        }
+        table.is_some()
+    }
+
     /// Returns an error if one of the lists `names` is written with one pair of brackets.
     pub(crate) fn check_lists(&self, names: &[&str]) -> Result<(), Diagnostic> {
         let Some(tree) = self.tree() else { return Ok(()) };
@@ -110,10 +121,20 @@ impl Document {
         path: &[Step],
         message: impl Into<String>,
     ) -> Diagnostic {
+        self.nested_error(name, &[&[Step::Element(index)], path].concat(), message)
+    }
+
+    /// Returns an error about the value that `path` leads to from the section `name`.
+    #[must_use]
+    pub fn nested_error(
+        &self,
+        name: &str,
+        path: &[Step],
+        message: impl Into<String>,
+    ) -> Diagnostic {
         let tree = self.tree();
-        let list = tree.as_ref().and_then(|tree| tree.get_ref().get(name));
-        let element = list.and_then(|list| list.get_ref().get(index));
-        self.error_at(element.map_or(0..0, |element| innermost_span(element, path)), message)
+        let section = tree.as_ref().and_then(|tree| tree.get_ref().get(name));
+        self.error_at(section.map_or(0..0, |section| innermost_span(section, path)), message)
     }
 
     /// Parses `text`, the value of the key `path`, as a duration in `range`.

@@ -76,6 +76,14 @@ struct File {
     policy: Vec<PolicySpec>,
     #[serde(rename = "envoy")]
     _envoy: Option<IgnoredAny>,
+    #[serde(rename = "gateway")]
+    _gateway: Option<IgnoredAny>,
+    #[serde(rename = "upstream")]
+    _upstream: Option<IgnoredAny>,
+    #[serde(rename = "route")]
+    _route: Option<IgnoredAny>,
+    #[serde(rename = "prices")]
+    _prices: Option<IgnoredAny>,
 }
 
 /// A checked configuration: everything that a gate is opened with.
@@ -140,7 +148,7 @@ impl Config {
     /// If a section that this crate knows is wrong, or there is a section that no program knows.
     pub fn parse(file: Option<&Path>, source: &str) -> Result<Self, Diagnostic> {
         let document = Document::parse(file, source)?;
-        document.check_lists(&["policy", "key", "envoy"])?;
+        document.check_lists(&["policy", "key", "envoy", "upstream", "route"])?;
         let file: File = document.deserialize()?;
         let attempt_timeout = fallback::attempt_timeout(&document, &file.store)?;
         let store = StoreConfig::resolve(&document, &file.store)?;

@@ -83,6 +83,9 @@ pub const HEALTH_EVERY: Span = Span::from_secs(5);
 /// How long requests in flight may take to finish at shutdown, or after their client certificate was revoked.
 pub const DRAIN_MAX: Span = Span::from_secs(10);
 
+/// How long the settlements of a mounted protocol may take after its last connection ended.
+pub const SETTLE_WAIT_MAX: Span = Span::from_secs(5);
+
 /// The pause after a failed accept, as without free file descriptors.
 pub const ACCEPT_PAUSE: Span = Span::from_millis(100);
 

@@ -192,7 +192,8 @@ impl Key {
 }
 
 /// Returns whether `text` matches `pattern`, with `*` as a wildcard.
-fn matches(pattern: &str, text: &str) -> bool {
+#[must_use]
+pub fn matches(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(start) else { return false };
     let mut parts = rest.split('*');
@@ -227,7 +228,11 @@ impl Keys {
         })
     }
 
-    pub(crate) fn find(&self, hash: &KeyHash, now: Timestamp) -> Result<&Arc<Key>, Refused> {
+    /// Returns the key with this hash.
+    ///
+    /// # Errors
+    /// [`Refused`] if there is none, or if it has expired.
+    pub fn find(&self, hash: &KeyHash, now: Timestamp) -> Result<&Arc<Key>, Refused> {
         let mut found = None;
         for key in &self.0 {
             if bool::from(key.hash.0.ct_eq(&hash.0)) {

@@ -4,8 +4,10 @@
 //! accepting ──shutdown──▶ draining ──last response, or DRAIN_MAX──▶ stopped
 //! ```
 //! A draining server accepts nothing, answers waiting asks at once and finishes requests in flight. After [`DRAIN_MAX`]
-//! the remaining connections are cut. A connection whose client certificate was revoked ends in the same way.
+//! the remaining connections are cut. A connection whose client certificate was revoked ends in the same way. A mounted
+//! protocol has its own drain time.
 
+use std::fmt::Debug;
 use std::future::{Future, pending};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +18,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tollgate::Clock;
 use tollgate::gate::BoxFuture;
+use tollgate::{Clock, Span, Timestamp};
 
 use crate::access::Certificate;
 use crate::app::App;
-use crate::bounds::{ACCEPT_PAUSE, CONNECTIONS_MAX, CONNECTIONS_SHARE, DRAIN_MAX};
+use crate::bounds::{ACCEPT_PAUSE, CONNECTIONS_MAX, CONNECTIONS_SHARE, DRAIN_MAX, SETTLE_WAIT_MAX};
 use crate::grpc::GrpcService;
 use crate::http::HttpService;
 use crate::resp::RespService;
@@ -41,10 +43,46 @@ pub(crate) trait Protocol: Send + Sync + 'static {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 }
 
+/// A protocol of another crate, served on a listener of its own by the same server.
+pub trait MountedProtocol: Debug + Send + Sync + 'static {
+    /// Serves one connection until its client disconnects, or until `shutdown` resolves and requests in flight are
+    /// finished.
+    fn serve(
+        self: Arc<Self>,
+        stream: Box<dyn Connection>,
+        shutdown: BoxFuture<'static, ()>,
+    ) -> BoxFuture<'static, ()>;
+
+    /// Returns how long requests in flight may take to finish at shutdown.
+    fn drain_max(&self) -> Span;
+}
+
+/// An accepted connection, after the TLS handshake if there is one.
+pub trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection for S {}
+
+/// Adapts a mounted protocol to the accept loop.
+struct Mounted(Arc<dyn MountedProtocol>);
+
+impl Protocol for Mounted {
+    async fn serve<S>(
+        self: Arc<Self>,
+        stream: S,
+        _: Option<Arc<Certificate>>,
+        shutdown: BoxFuture<'static, ()>,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        Arc::clone(&self.0).serve(Box::new(stream), shutdown).await;
+    }
+}
+
 /// How a server stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that were cut because their requests did not finish within [`DRAIN_MAX`].
+    /// Connections that were cut because their requests did not finish within [`DRAIN_MAX`], or the drain time of their
+    /// mounted protocol.
     pub cut: usize,
 }
 
@@ -54,6 +92,7 @@ pub struct Listeners {
     http: TcpListener,
     resp: Option<TcpListener>,
     grpc: Option<TcpListener>,
+    mounted: Option<(TcpListener, Arc<dyn MountedProtocol>)>,
     tls: Option<Tls>,
     connections_max: usize,
 }
@@ -62,7 +101,8 @@ impl Listeners {
     /// Serves HTTP on `http`.
     #[must_use]
     pub const fn http(http: TcpListener) -> Self {
-        Self { http, resp: None, grpc: None, tls: None, connections_max: CONNECTIONS_MAX }
+        let (resp, grpc, mounted, tls) = (None, None, None, None);
+        Self { http, resp, grpc, mounted, tls, connections_max: CONNECTIONS_MAX }
     }
 
     /// Serves the Redis protocol on `resp`.
@@ -76,6 +116,13 @@ impl Listeners {
     #[must_use]
     pub fn grpc(mut self, grpc: TcpListener) -> Self {
         self.grpc = Some(grpc);
+        self
+    }
+
+    /// Serves `protocol` on `listener`.
+    #[must_use]
+    pub fn mount(mut self, listener: TcpListener, protocol: Arc<dyn MountedProtocol>) -> Self {
+        self.mounted = Some((listener, protocol));
         self
     }
 
@@ -132,15 +179,20 @@ pub async fn run(
         let app = Arc::clone(&app);
         async move { app.auditor().write(app.clock()).await }
     });
-    let server =
-        Server { app: Arc::clone(&app), tls: listeners.tls.clone(), connections: Mutex::default() };
+    let server = Server {
+        app: Arc::clone(&app),
+        tls: listeners.tls.clone(),
+        connections: Mutex::default(),
+        mounted: Mutex::default(),
+    };
+    let mounted_drain_max = listeners.mounted.as_ref().map(|(_, protocol)| protocol.drain_max());
     tokio::select! {
         () = shutdown => {}
         () = app.live_policies().follow(app.clock()) => {}
         () = server.accept_all(&listeners) => {}
     }
     drop(listeners);
-    let drained = server.drain().await;
+    let drained = server.drain(mounted_drain_max).await;
     app.auditor().flush(app.clock()).await;
     audit_writer.abort();
     drained
@@ -149,34 +201,51 @@ pub async fn run(
 struct Server {
     app: Arc<App>,
     tls: Option<Tls>,
-    connections: Mutex<JoinSet<()>>,
+    connections: Connections,
+    /// The connections of the mounted protocol, which drain longer.
+    mounted: Connections,
 }
+
+type Connections = Mutex<JoinSet<()>>;
 
 impl Server {
     async fn accept_all(&self, listeners: &Listeners) {
-        let Listeners { http, resp, grpc, .. } = listeners;
-        let count = 1 + usize::from(resp.is_some()) + usize::from(grpc.is_some());
+        let Listeners { http, resp, grpc, mounted, .. } = listeners;
+        let optional = [resp.is_some(), grpc.is_some(), mounted.is_some()];
+        let count = 1 + optional.into_iter().filter(|is_open| *is_open).count();
         let reserved = (listeners.connections_max / CONNECTIONS_SHARE).max(1);
         let shared = listeners.connections_max.saturating_sub(reserved * count);
         let shared = Arc::new(Semaphore::new(shared));
         let bounded =
             |listener| BoundedListener::new(listener, self.app.clock(), reserved, &shared);
         let app = || Arc::clone(&self.app);
+        let own = &self.connections;
+        let serve_mounted = async {
+            let Some((listener, protocol)) = mounted else { return pending().await };
+            let protocol = Arc::new(Mounted(Arc::clone(protocol)));
+            self.accept(Some(bounded(listener)), protocol, &self.mounted).await;
+        };
         tokio::join!(
-            self.accept(Some(bounded(http)), Arc::new(HttpService::new(app()))),
-            self.accept(resp.as_ref().map(bounded), Arc::new(RespService::new(app()))),
-            self.accept(grpc.as_ref().map(bounded), Arc::new(GrpcService::new(app()))),
+            self.accept(Some(bounded(http)), Arc::new(HttpService::new(app())), own),
+            self.accept(resp.as_ref().map(bounded), Arc::new(RespService::new(app())), own),
+            self.accept(grpc.as_ref().map(bounded), Arc::new(GrpcService::new(app())), own),
+            serve_mounted,
         );
     }
 
     /// Accepts connections on `listener` and serves each in a task of its own.
-    async fn accept<P: Protocol>(&self, listener: Option<BoundedListener<'_>>, protocol: Arc<P>) {
+    async fn accept<P: Protocol>(
+        &self,
+        listener: Option<BoundedListener<'_>>,
+        protocol: Arc<P>,
+        connections: &Connections,
+    ) {
         let Some(listener) = listener else { return pending().await };
         loop {
             let (stream, slot) = listener.accept().await;
             let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
             let protocol = Arc::clone(&protocol);
-            let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut connections = connections.lock().unwrap_or_else(PoisonError::into_inner);
             connections.spawn(async move {
                 if let Err(error) = serve(stream, tls, &app, protocol).await {
                     tracing::debug!(%error, "a TLS handshake failed");
@@ -191,29 +260,45 @@ impl Server {
         }
     }
 
-    async fn drain(self) -> Drained {
-        let Self { app, connections, .. } = self;
-        let mut connections = connections.into_inner().unwrap_or_else(PoisonError::into_inner);
-        tracing::info!(connections = connections.len(), "draining");
+    /// Finishes requests in flight, those of a mounted protocol within `mounted_max`.
+    async fn drain(self, mounted_max: Option<Span>) -> Drained {
+        let Self { app, connections, mounted, .. } = self;
+        let [mut own, mut mounted] = [connections, mounted]
+            .map(|connections| connections.into_inner().unwrap_or_else(PoisonError::into_inner));
+        tracing::info!(connections = own.len() + mounted.len(), "draining");
         app.close();
-        let finished = async {
-            while connections.join_next().await.is_some() {}
-            app.finish_mutations().await;
-        };
+        let now = app.now();
+        let (own_cut, mounted_cut) = tokio::join!(
+            finish(&app, &mut own, now + DRAIN_MAX),
+            finish(&app, &mut mounted, now + mounted_max.unwrap_or_default()),
+        );
+        // Connections that were cut settle what they had charged.
+        let settled_by = mounted_max.map_or(now, |_| app.now() + SETTLE_WAIT_MAX);
         tokio::select! {
-            () = finished => {}
-            () = app.clock().sleep_until(app.now() + DRAIN_MAX) => {}
+            () = app.finish_mutations() => {}
+            () = app.clock().sleep_until(settled_by.max(now + DRAIN_MAX)) => {}
         }
-        let mut cut = 0;
-        connections.abort_all();
-        while let Some(ended) = connections.join_next().await {
-            cut += usize::from(ended.is_err());
-        }
+        let cut = own_cut + mounted_cut;
         if 0 < cut {
             tracing::warn!(cut, "cut connections that did not finish in time");
         }
         Drained { cut }
     }
+}
+
+/// Waits until `connections` are finished, and cuts those that are left at `deadline`. Returns how many were cut.
+async fn finish(app: &App, connections: &mut JoinSet<()>, deadline: Timestamp) -> usize {
+    let finished = async { while connections.join_next().await.is_some() {} };
+    tokio::select! {
+        () = finished => return 0,
+        () = app.clock().sleep_until(deadline) => {}
+    }
+    let mut cut = 0;
+    connections.abort_all();
+    while let Some(ended) = connections.join_next().await {
+        cut += usize::from(ended.is_err());
+    }
+    cut
 }
 
 /// Serves one connection, after a handshake if there is TLS.

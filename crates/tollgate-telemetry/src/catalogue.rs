@@ -13,6 +13,8 @@ pub enum Kind {
     Duration,
     /// A histogram of durations of jobs, in buckets of [`JOB_BOUNDS_SECS`](crate::JOB_BOUNDS_SECS).
     JobDuration,
+    /// A histogram of durations of calls to a provider, in buckets of [`CALL_BOUNDS_MS`](crate::CALL_BOUNDS_MS).
+    CallDuration,
     /// A histogram of attempts, from 1.
     Attempts,
 }
@@ -51,7 +53,7 @@ impl Metric {
     #[must_use]
     pub const fn cloudwatch_unit(&self) -> &'static str {
         match self.kind {
-            Kind::Duration => "Milliseconds",
+            Kind::Duration | Kind::CallDuration => "Milliseconds",
             Kind::JobDuration => "Seconds",
             Kind::Counter | Kind::Gauge | Kind::Attempts => "Count",
         }
@@ -64,6 +66,7 @@ const SINK: &[&str] = &["sink"];
 const END: &[&str] = &["end"];
 const OUTCOME: &[&str] = &["outcome"];
 const UNTIL: &[&str] = &["until"];
+const UPSTREAM: &[&str] = &["upstream", "model"];
 
 macro_rules! metrics {
     ($($id:ident = $name:literal, $kind:ident, $labels:expr, $cloudwatch:expr, $help:literal;)*) => {
@@ -139,6 +142,26 @@ metrics! {
         "Asks of translations that were denied, or could not be decided";
     TRANSLATION_PARALLEL = "tollgate_translation_parallel", Gauge, &[], Some(("ParallelChunkProcessing", &[])),
         "Chunks that are at the provider";
+    GATEWAY_CALLS = "tollgate_gateway_calls", Counter, &["upstream", "model", "outcome"], Some(("GatewayCalls", UPSTREAM)),
+        "Calls through the gateway that reached a provider, by outcome: answered, refused, failed or aborted";
+    GATEWAY_WAITED = "tollgate_gateway_wait_seconds", CallDuration, UPSTREAM, Some(("GatewayWait", UPSTREAM)),
+        "How long admitted calls waited for their quota";
+    GATEWAY_FIRST_BYTE = "tollgate_gateway_first_byte_seconds", CallDuration, UPSTREAM, Some(("GatewayFirstByte", UPSTREAM)),
+        "How long the provider took from the request to the first byte of its response";
+    GATEWAY_TOKENS = "tollgate_gateway_tokens", Counter, &["upstream", "model", "unit"], Some(("GatewayTokens", &["upstream", "model", "unit"])),
+        "What calls were settled for, by unit";
+    GATEWAY_PROVIDER_REFUSALS = "tollgate_gateway_provider_refusals", Counter, UPSTREAM, Some(("GatewayProviderRefusals", UPSTREAM)),
+        "Attempts that the provider refused for its own limits or load (429, 503, 529), also if a later attempt was answered";
+    GATEWAY_REFUSALS = "tollgate_gateway_refusals", Counter, &["model", "reason"], Some(("GatewayRefusals", &["reason"])),
+        "Calls that the gateway itself refused, by reason";
+    GATEWAY_ABORTED = "tollgate_gateway_streams_aborted", Counter, UPSTREAM, Some(("GatewayStreamsAborted", UPSTREAM)),
+        "Responses that ended before their last byte, because the client or the provider disconnected";
+    GATEWAY_WAITING = "tollgate_gateway_waiting", Gauge, &[], Some(("GatewayWaiting", &[])),
+        "Calls that wait for their quota";
+    GATEWAY_HELD_BYTES = "tollgate_gateway_held_bytes", Gauge, &[], Some(("GatewayHeldBytes", &[])),
+        "Bytes of request bodies that the gateway holds";
+    GATEWAY_IN_FLIGHT = "tollgate_gateway_in_flight", Gauge, &[], Some(("GatewayInFlight", &[])),
+        "Calls that are at a provider";
     DROPPED = "tollgate_telemetry_dropped", Counter, SINK, Some(("RateLimiterTelemetryDropped", SINK)),
         "Events that a sink was too slow to take";
     SINK_FAILURES = "tollgate_telemetry_failures", Counter, SINK, Some(("RateLimiterTelemetryFailures", SINK)),

@@ -4,6 +4,7 @@
 //! each thread owns a lane; readers add up the lanes. All sinks read the same counters, so the cost of a decision does not
 //! depend on their number.
 
+mod gateway;
 mod lane;
 mod limits;
 mod policy;
@@ -23,6 +24,7 @@ use crate::snapshot::{Series, Snapshot, Value};
 use lane::LaneId;
 use policy::{Outcome, PolicyMeters};
 
+pub use gateway::{GatewayCall, GatewayLevels, GatewayMeters, GatewayOutcome};
 pub use translation::{CallOutcome, Ongoing, TranslationMeters};
 
 /// The most policies that are counted separately; further ones are counted as [`OTHER`].
@@ -56,6 +58,7 @@ pub struct Meters {
     is_degraded: AtomicBool,
     sinks: OnceLock<Box<[Arc<SinkCounters>]>>,
     translation: OnceLock<TranslationMeters>,
+    gateway: OnceLock<GatewayMeters>,
 }
 
 /// Dropped events and failed writes of one sink.
@@ -96,6 +99,7 @@ impl Meters {
             is_degraded: AtomicBool::new(false),
             sinks: OnceLock::new(),
             translation: OnceLock::new(),
+            gateway: OnceLock::new(),
         }
     }
 
@@ -103,6 +107,12 @@ impl Meters {
     #[must_use]
     pub fn translation(&self) -> &TranslationMeters {
         self.translation.get_or_init(TranslationMeters::default)
+    }
+
+    /// Returns the counters of the gateway. The first call adds their series.
+    #[must_use]
+    pub fn gateway(&self) -> &GatewayMeters {
+        self.gateway.get_or_init(GatewayMeters::default)
     }
 
     /// Adds the series of `sinks`. Only the first call has an effect.
@@ -160,6 +170,9 @@ impl Meters {
         series.push(number(&catalogue::FALLBACK_ACTIVE, Vec::new(), active));
         if let Some(translation) = self.translation.get() {
             translation.read(&mut series);
+        }
+        if let Some(gateway) = self.gateway.get() {
+            gateway.read(&mut series);
         }
         for sink in self.sinks.get().into_iter().flatten() {
             let labels = vec![Arc::from(sink.name)];

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tollgate::core::Wait;
-use tollgate::incident::Incident;
+use tollgate::incident::{DifferentLimit, Incident};
 use tollgate::observe::Event;
 use tollgate::{Span, Standing, Timestamp};
 
@@ -81,6 +81,8 @@ pub enum RecordKind {
         /// The error, with its remedy.
         error: String,
     },
+    /// A provider reports another limit than the policy has.
+    LimitDiffers(Box<DifferentLimit>),
     /// The store is available again.
     DegradedEnded {
         /// The duration of the outage.
@@ -107,6 +109,7 @@ impl RecordKind {
             Self::Failed { .. } => "failed",
             Self::DegradedBegan { .. } => "degraded_began",
             Self::Misconfigured { .. } => "misconfigured",
+            Self::LimitDiffers(_) => "limit_differs",
             Self::DegradedEnded { .. } => "degraded_ended",
             Self::Mended { .. } => "mended",
             Self::Violated(_) => "violated",
@@ -142,6 +145,7 @@ impl Severity {
             Event::Failed { .. }
             | Event::DegradedBegan { .. }
             | Event::Misconfigured { .. }
+            | Event::LimitDiffers(_)
             | Event::Repaired { .. }
             | Event::Violated { .. } => Some(Self::Error),
             _ => None,
@@ -233,6 +237,7 @@ impl Record {
             Event::Misconfigured { error } => {
                 RecordKind::Misconfigured { error: error.to_string() }
             }
+            Event::LimitDiffers(limit) => RecordKind::LimitDiffers(Box::new((*limit).clone())),
             Event::DegradedEnded { lasted } => RecordKind::DegradedEnded { lasted: *lasted },
             Event::Repaired { ahead, .. } => RecordKind::Mended { ahead: *ahead },
             Event::Violated { incident, .. } => RecordKind::Violated(Box::new((*incident).clone())),
@@ -267,6 +272,7 @@ fn about<'a>(event: &'a Event<'_>) -> (Option<&'a str>, Option<&'a str>) {
         | Event::Failed { policy, subject, .. }
         | Event::Repaired { policy, subject, .. } => (*policy, Some(*subject)),
         Event::Violated { policy, incident } => (*policy, Some(incident.subject.as_str())),
+        Event::LimitDiffers(limit) => return (Some(&limit.policy), None),
         Event::Tried { policy, .. } | Event::Unposted { policy, .. } => (*policy, None),
         _ => return (None, None),
     };

@@ -17,6 +17,12 @@ pub const DURATION_BOUNDS_US: [u64; 16] = [
 pub const JOB_BOUNDS_SECS: [u64; 16] =
     [1, 2, 5, 10, 20, 30, 60, 90, 120, 300, 600, 1_800, 3_600, 14_400, 43_200, 86_400];
 
+/// The upper bounds of the buckets of the duration of a call to a provider, in milliseconds; another bucket is above.
+pub const CALL_BOUNDS_MS: [u64; 16] = [
+    1, 5, 10, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 30_000, 60_000, 120_000,
+    300_000,
+];
+
 /// The number of buckets of a duration.
 pub(crate) const DURATION_BUCKETS: usize = DURATION_BOUNDS_US.len() + 1;
 

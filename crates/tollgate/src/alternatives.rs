@@ -47,9 +47,17 @@ impl<'a> Alternatives<'a> {
         ask: &Ask<'a>,
         group: impl IntoIterator<Item = (&'a Policy, &'a str)>,
     ) -> Result<Self, Error> {
-        let invalid = |text: String| Err(Error::new(ErrorKind::Invalid, text));
         let join = |(policy, subject)| ask.clone().and(policy, subject);
-        let asks: Vec<Ask<'a>> = group.into_iter().map(join).collect();
+        Self::from_asks(group.into_iter().map(join).collect(), ask.charges().len())
+    }
+
+    /// Whole asks, of which one is to be admitted, in this order. Their first `shared` charges are the same, apart from costs: a
+    /// refusal by one of them refuses all.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn from_asks(asks: Vec<Ask<'a>>, shared: usize) -> Result<Self, Error> {
+        let invalid = |text: String| Err(Error::new(ErrorKind::Invalid, text));
         if !(1..=ALTERNATIVES_MAX).contains(&asks.len()) {
             return invalid(format!("an ask has 1 to {ALTERNATIVES_MAX} alternatives"));
         }
@@ -61,7 +69,7 @@ impl<'a> Alternatives<'a> {
         // Of the ask as it is written: other alternatives make the same id a conflict.
         let written = digests.iter().fold(1, |all: u64, one| all.rotate_left(7) ^ one);
         let asks = asks.into_iter().map(|ask| ask.alternative(written)).collect();
-        Ok(Self { asks, shared: ask.charges().len() })
+        Ok(Self { asks, shared })
     }
 
     /// An ask without alternatives.
@@ -125,12 +133,11 @@ impl<'i, 'a> Trial<'i, 'a> {
         self.index += 1;
     }
 
-    /// Returns the decision, and the ask that it is about.
-    pub(crate) fn finish(self) -> Result<(&'i Ask<'a>, Decision), Error> {
-        let asks = &self.of.asks;
+    /// Returns the decision, and the index of the ask that it is about.
+    pub(crate) fn finish(self) -> Result<(usize, Decision), Error> {
         match (self.end, self.shortest) {
-            (Some(end), _) => Ok((&asks[self.index.saturating_sub(1)], end?)),
-            (None, Some((index, denial))) => Ok((&asks[index], Decision::Denied(denial))),
+            (Some(end), _) => Ok((self.index.saturating_sub(1), end?)),
+            (None, Some((index, denial))) => Ok((index, Decision::Denied(denial))),
             (None, None) => Err(Error::new(ErrorKind::Invalid, "an ask without alternatives")),
         }
     }

@@ -82,7 +82,14 @@ Examples:
 pub(super) const KEYS_NEW: &str = "\
 Examples:
   tollgate keys new workers --scope acquire
-  tollgate keys new grafana --scope inspect --expires 2027-01-01T00:00:00Z";
+  tollgate keys new grafana --scope inspect --expires 2027-01-01T00:00:00Z
+  tollgate keys new alice --gateway --team research";
+
+#[cfg(feature = "gateway")]
+pub(super) const GATEWAY_CHECK: &str = "\
+Examples:
+  tollgate gateway check --config tollgate.toml
+  tollgate gateway check openai-main --call --json";
 
 pub(super) const DYNAMODB_CREATE_TABLE: &str = "\
 Examples:

@@ -2,11 +2,15 @@
 
 mod audit;
 mod examples;
+#[cfg(feature = "gateway")]
+mod gateway;
 mod plan;
 mod stores;
 mod verbs;
 
 pub(crate) use audit::{AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Violation};
+#[cfg(feature = "gateway")]
+pub(crate) use gateway::{GatewayCheck, GatewayCommand};
 pub(crate) use plan::{PlanFlags, PlanStore};
 pub(crate) use stores::{
     Database, DynamodbCommand, Export, Import, PostgresCommand, PostgresInstall, Repair,
@@ -183,6 +187,15 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Audit(AuditCommand),
 
+    /// Check the upstreams of the gateway for LLM APIs, which serve runs
+    #[cfg(feature = "gateway")]
+    #[command(subcommand)]
+    Gateway(GatewayCommand),
+
+    #[cfg(not(feature = "gateway"))]
+    #[command(hide = true)]
+    Gateway(NotCompiled),
+
     /// Recover servers with AWS Elastic Disaster Recovery, within its limits
     #[cfg(feature = "drs")]
     Drs(Box<tollgate_drs::command::DrsArgs>),
@@ -211,7 +224,7 @@ pub(crate) enum Command {
 }
 
 /// The arguments of an application that this build does not have.
-#[cfg(not(all(feature = "drs", feature = "translate")))]
+#[cfg(not(all(feature = "drs", feature = "gateway", feature = "translate")))]
 #[derive(Debug, Args)]
 pub(crate) struct NotCompiled {
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -223,7 +236,7 @@ pub(crate) enum KeysCommand {
     /// Create a key, and print it once with its section of the configuration
     ///
     /// Programs send it as Authorization: Bearer KEY, Redis clients as their password, and this command line takes it from
-    /// the variable TOLLGATE_KEY.
+    /// the variable TOLLGATE_KEY. With --gateway it is the API key of a client of the gateway, and allows nothing else.
     #[command(after_help = examples::KEYS_NEW)]
     New(KeysNew),
 }
@@ -233,8 +246,22 @@ pub(crate) struct KeysNew {
     /// The name of the key
     pub(crate) name: String,
     /// A scope: acquire, inspect or administer; may be given several times
-    #[arg(long = "scope", value_name = "SCOPE", required = true)]
+    #[arg(
+        long = "scope",
+        value_name = "SCOPE",
+        required_unless_present = "gateway",
+        conflicts_with = "gateway"
+    )]
     pub(crate) scopes: Vec<String>,
+    /// Create a key of the gateway for LLM APIs, as a [[gateway.key]]
+    #[arg(long)]
+    pub(crate) gateway: bool,
+    /// The subject that calls with the key are charged to, by default its name
+    #[arg(long, requires = "gateway")]
+    pub(crate) subject: Option<String>,
+    /// The team of the key
+    #[arg(long, requires = "gateway")]
+    pub(crate) team: Option<String>,
     /// When the key expires, as in 2027-01-01T00:00:00Z
     #[arg(long, value_name = "TIME")]
     pub(crate) expires: Option<String>,

@@ -2,15 +2,20 @@
 
 mod audit;
 mod envoy;
+#[cfg(feature = "gateway")]
+mod gateway;
 mod keys;
 mod server;
 
 use std::path::Path;
 
+use tollgate::Span;
 use tollgate::internal::Step;
 use tollgate_config::{Config, Diagnostic};
 use tollgate_server::{AuditOptions, EnvoyMap, check_policy_name};
 
+#[cfg(feature = "gateway")]
+pub(crate) use gateway::{GatewayConfig, UpstreamConfig};
 pub(crate) use keys::KeyConfig;
 pub(crate) use server::{Listen, LogFormat, ServerConfig};
 
@@ -30,6 +35,9 @@ pub(crate) struct ServeConfig {
     pub(crate) jobs: Option<tollgate_translate::command::JobsConfig>,
     /// Which policy and subject each descriptor of Envoy means.
     pub(crate) envoy: EnvoyMap,
+    /// The gateway for LLM APIs, if there is one.
+    #[cfg(feature = "gateway")]
+    pub(crate) gateway: Option<GatewayConfig>,
 }
 
 /// Reads `file` and checks all of its sections; see [`Config::load`].
@@ -47,6 +55,24 @@ impl ServeConfig {
     #[cfg(any(test, fuzzing))]
     pub(crate) fn parse(file: Option<&Path>, source: &str) -> Result<Self, Diagnostic> {
         Self::resolve(Config::parse(file, source)?)
+    }
+
+    /// Returns how long calls of the gateway may take to finish at shutdown; zero without one.
+    pub(crate) fn gateway_drain(&self) -> Span {
+        #[cfg(feature = "gateway")]
+        if let Some(gateway) = &self.gateway {
+            return gateway.settings.drain;
+        }
+        Span::ZERO
+    }
+
+    /// Returns the files that the gateway was read from.
+    pub(crate) fn gateway_files(&self) -> impl Iterator<Item = &Path> {
+        #[cfg(feature = "gateway")]
+        let files = self.gateway.iter().flat_map(GatewayConfig::files);
+        #[cfg(not(feature = "gateway"))]
+        let files = std::iter::empty();
+        files
     }
 
     fn resolve(gates: Config) -> Result<Self, Diagnostic> {
@@ -78,6 +104,14 @@ impl ServeConfig {
                 "this tollgate was built without the feature translate; remove the section";
             return Err(document.error(&["translate"], message));
         }
+        #[cfg(not(feature = "gateway"))]
+        for section in ["gateway", "upstream", "route", "prices"] {
+            if document.section::<serde::de::IgnoredAny>(section)?.is_some() {
+                let message =
+                    "this tollgate was built without the feature gateway; remove the section";
+                return Err(document.error(&[section], message));
+            }
+        }
         Ok(Self {
             server,
             keys,
@@ -85,6 +119,8 @@ impl ServeConfig {
             #[cfg(feature = "translate")]
             jobs: tollgate_translate::command::JobsConfig::configured(&gates)?,
             envoy: envoy::resolve(document, policies)?,
+            #[cfg(feature = "gateway")]
+            gateway: GatewayConfig::resolve(document, policies)?,
             gates,
         })
     }

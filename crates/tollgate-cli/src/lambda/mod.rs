@@ -94,6 +94,12 @@ async fn handle_events(config: ServeConfig, flags: Lambda) -> Result<(), Failure
 
 /// Returns the kind of the store, if a function can run on `config`.
 fn check(config: &ServeConfig) -> Result<&'static str, Failure> {
+    #[cfg(feature = "gateway")]
+    if config.gateway.is_some() {
+        return Err(invalid(
+            "a function answers one event at a time, and calls of a gateway wait; remove [gateway], and run it with tollgate serve",
+        ));
+    }
     if !matches!(config.gates.strategy, StrategyConfig::Atomic) {
         return Err(invalid(
             "a function is frozen between two events, and tokens that it holds are lost to the others; remove [strategy], so that \

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::folder::Folder;
 
-const COMMANDS: [&str; 35] = [
+const COMMANDS: [&str; 36] = [
     "acquire",
     "settle",
     "release",
@@ -27,6 +27,7 @@ const COMMANDS: [&str; 35] = [
     "audit incidents",
     "dynamodb create-table",
     "postgres install",
+    "gateway check",
     "drs servers",
     "drs jobs",
     "drs capacity",
@@ -87,7 +88,7 @@ fn mistyped_flags_with_json_are_a_problem_document() {
         (
             "",
             "'tollgate' requires a subcommand but one was not provided [subcommands: acquire, settle, release, renew, \
-             standing, reset, repair, export, import, violation, policies, serve, lambda, plan, keys, top, dynamodb, postgres, audit, drs, translate, completions, help]",
+             standing, reset, repair, export, import, violation, policies, serve, lambda, plan, keys, top, dynamodb, postgres, audit, gateway, drs, translate, completions, help]",
         ),
         (
             "aquire api u1",

@@ -43,5 +43,8 @@ pub use response::{
     AcquireResponse, Admitted, BatchResponse, Changed, ChargeStanding, Denied, LimitStanding,
     RefusedLimit, Renewed, StandingResponse, counted, detail_of,
 };
-pub use stats::{AuditStats, LatencyStats, PolicyCounts, StatsResponse, StoreHealth};
+pub use stats::{
+    AuditStats, DeploymentStats, GatewayStats, LatencyStats, PolicyCounts, StatsResponse,
+    StoreHealth,
+};
 pub use translation::{CancelRequest, GlossaryTerm, Translation, TranslationRequest};

@@ -23,6 +23,57 @@ pub struct StatsResponse {
     pub store: StoreHealth,
     /// The records of the audit.
     pub audit: AuditStats,
+    /// The gateway for LLM APIs; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<GatewayStats>,
+}
+
+/// The gateway for LLM APIs: its queue now, and its calls since it started.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct GatewayStats {
+    /// Calls that wait for their quota.
+    pub waiting: u64,
+    /// The bytes of request bodies that it holds.
+    pub held_bytes: u64,
+    /// For how long the oldest waiting call has waited, in milliseconds; absent if none waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_wait_ms: Option<u64>,
+    /// Calls that are at a provider.
+    pub in_flight: u64,
+    /// Each model at each upstream that a route serves there.
+    pub deployments: Vec<DeploymentStats>,
+}
+
+/// The calls of one model at one upstream.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct DeploymentStats {
+    /// The name of the upstream.
+    pub upstream: String,
+    /// Its dialect: `openai`, `anthropic` or `gemini`.
+    pub dialect: String,
+    /// The model, as the configuration names it.
+    pub model: String,
+    /// Calls that are at the provider.
+    pub in_flight: u64,
+    /// Calls that were sent.
+    pub calls: u64,
+    /// Calls that waited for their quota before they were sent.
+    pub waited_calls: u64,
+    /// How long they waited together, in milliseconds.
+    pub waited_ms: u64,
+    /// Input tokens that the provider reported.
+    pub input_tokens: u64,
+    /// Output tokens that the provider reported.
+    pub output_tokens: u64,
+    /// The mean time to the first byte of a response, in milliseconds; absent if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_byte_ms: Option<u64>,
+    /// Calls that the provider refused although they were admitted.
+    pub refused: u64,
+    /// Until when no calls are sent there, because the provider refused one, is overloaded or cannot be reached; null if
+    /// they are.
+    #[serde(default, with = "serde_as::MaybeTime")]
+    pub closed_until: Option<Timestamp>,
 }
 
 /// The latency of decisions in the last minute or so, without waits.

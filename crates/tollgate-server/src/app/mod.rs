@@ -1,7 +1,9 @@
 //! The application behind every protocol: a gate with its policies, keys, audit and clock.
 //!
-//! Protocols only translate requests and responses. `operations` has what callers do, `queries` what they read.
+//! Protocols only translate requests and responses. `operations` has what callers do, `queries` what they read, and `mounted` what
+//! a protocol of another crate needs.
 
+mod mounted;
 mod operations;
 mod options;
 mod queries;
@@ -10,7 +12,7 @@ use std::fmt;
 use std::future::pending;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use futures_util::FutureExt as _;
 use tokio::sync::{Semaphore, watch};
@@ -35,7 +37,7 @@ use crate::shutdown_clock::ShutdownClock;
 use crate::stats::Stats;
 use crate::translations::Translations;
 pub use options::ServerOptions;
-use tollgate_protocol::json::StoreHealth;
+use tollgate_protocol::json::{GatewayStats, StoreHealth};
 use tollgate_protocol::permit_token;
 
 /// A gate with everything that is needed to serve it.
@@ -68,6 +70,7 @@ pub struct App {
     translations: Option<Arc<dyn Translations>>,
     /// Bounds the documents that are uploaded at once.
     uploads: Semaphore,
+    gateway: OnceLock<Box<dyn Fn() -> GatewayStats + Send + Sync>>,
 }
 
 /// The observer of incidents, and the history for them.
@@ -129,6 +132,7 @@ impl App {
             serves_only_metrics: false,
             translations: None,
             uploads: Semaphore::new(TRANSLATIONS_AT_ONCE),
+            gateway: OnceLock::new(),
         })
     }
 
@@ -203,6 +207,12 @@ impl App {
     pub fn health(mut self, health: impl Fn() -> StoreHealth + Send + Sync + 'static) -> Self {
         self.health = Some(Box::new(health));
         self
+    }
+
+    /// Reports the gateway that runs on this application by `read` in `GET /v1/stats`. Only the first call has an effect,
+    /// because a gateway is built on an application and lives as long.
+    pub fn report_gateway(&self, read: impl Fn() -> GatewayStats + Send + Sync + 'static) {
+        drop(self.gateway.set(Box::new(read)));
     }
 
     /// Returns the policies in force.
@@ -302,20 +312,20 @@ impl App {
         hash: Option<&KeyHash>,
         certificate: Option<&Certificate>,
     ) {
-        let what = Outcome::Unauthenticated;
         // An expired key has a name, which it had from the start.
         let expired = self.access.find(hash, certificate, Timestamp::EPOCH);
-        let by = expired.as_ref().map_or("", Caller::name);
-        self.count_action(what, by);
+        self.record_unauthenticated(expired.as_ref().map_or("", Caller::name));
+    }
+
+    /// Returns whether the audit records a failed authentication now, and if so, does not for [`REFUSED_EVERY`].
+    fn may_record_refusal(&self) -> bool {
         let (now, last) = (self.now(), self.refused_at.load(Ordering::Relaxed));
         let is_due = last == 0 || REFUSED_EVERY.as_micros() <= now.as_micros().abs_diff(last);
         let swap = |last| {
             let (new, order) = (now.as_micros(), Ordering::Relaxed);
             self.refused_at.compare_exchange(last, new, order, order).is_ok()
         };
-        if is_due && swap(last) {
-            self.audit.record_action(Record::action(what, "", "", by, now));
-        }
+        is_due && swap(last)
     }
 
     /// Reports that the configuration was reloaded to the audit and the observer.
@@ -327,7 +337,9 @@ impl App {
         &self.access
     }
 
-    pub(crate) fn clock(&self) -> &dyn Clock {
+    /// Returns the clock.
+    #[must_use]
+    pub fn clock(&self) -> &dyn Clock {
         &*self.clock
     }
 
@@ -368,7 +380,8 @@ impl App {
     }
 
     /// Becomes true when the server closes.
-    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
+    #[must_use]
+    pub fn closing(&self) -> watch::Receiver<bool> {
         self.closing.subscribe()
     }
 
@@ -401,7 +414,9 @@ impl App {
         self.mutations.wait().await;
     }
 
-    pub(crate) fn now(&self) -> Timestamp {
+    /// Returns the time of the clock.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 }

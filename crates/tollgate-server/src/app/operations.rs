@@ -8,7 +8,7 @@ use tollgate::core::JoinedOutcome;
 use tollgate::core::bounds::PERMIT_TTL;
 use tollgate::gate::Operation;
 use tollgate::gate::Outcome::Changed;
-use tollgate::incident::{Incident, Violation, report_violation};
+use tollgate::incident::{Incident, Violation};
 use tollgate::internal::LogLimit;
 use tollgate::policy::Policies;
 use tollgate::{
@@ -16,7 +16,7 @@ use tollgate::{
     Timestamp,
 };
 
-use super::{App, Incidents};
+use super::App;
 use crate::access::{Caller, Certificate};
 use crate::bounds::WAIT_MAX;
 use crate::keys::{KeyHash, Refused, Scope};
@@ -102,7 +102,7 @@ impl App {
             Some(wait_ms) => {
                 // Boxed, because few asks wait, and all would carry the larger future.
                 let decided = Box::pin(self.acquire_within(&ask, wait_ms)).await;
-                self.record_decision(&ask, decided.as_ref());
+                self.record_decision(&ask, decided.as_ref(), "");
                 decided
             }
         }
@@ -126,15 +126,20 @@ impl App {
         if let Ok(decision) = &mut decided {
             present(decision);
         }
-        self.record_decision(ask, decided.as_ref());
+        self.record_decision(ask, decided.as_ref(), "");
         decided
     }
 
-    /// Counts a decision, and records it in the audit.
-    fn record_decision(&self, ask: &Ask<'_>, decided: Result<&Decision, &Error>) {
+    /// Counts a decision, and records it in the audit, with the key `by` if it is not empty.
+    pub(super) fn record_decision(
+        &self,
+        ask: &Ask<'_>,
+        decided: Result<&Decision, &Error>,
+        by: &str,
+    ) {
         self.stats.count(ask, decided);
         if let Ok(decision) = decided {
-            self.audit.decided(ask, decision, &*self.clock);
+            self.audit.decided(ask, decision, by, &*self.clock);
         }
     }
 
@@ -179,7 +184,11 @@ impl App {
         Ok(is_changed)
     }
 
-    async fn settle_whole(&self, permit: &Permit, actual: &Costs) -> Result<bool, Error> {
+    pub(super) async fn settle_whole(
+        &self,
+        permit: &Permit,
+        actual: &Costs,
+    ) -> Result<bool, Error> {
         if !permit.has_several_charges() {
             return self.settle_part(permit, actual).await;
         }
@@ -288,11 +297,7 @@ impl App {
             retry_after = retry_after.min(self.options.violation_hint_max.into());
         }
         let violation = Violation { ask: &ask, limit: request.limit.as_deref(), retry_after };
-        let Incidents { recorder, observer } = &self.incidents;
-        let (gate, clock) = (&self.gate, &*self.clock);
-        let incident = report_violation(gate, recorder, &**observer, clock, &violation).await?;
-        self.audit.violated(&ask, &incident, violation.retry_after, caller.name(), clock.now());
-        self.count_action(Outcome::Violated, caller.name());
+        let incident = self.report_violation(&violation, caller.name()).await?;
         Ok(if caller.has(Scope::Inspect) { incident } else { without_standing(incident) })
     }
 

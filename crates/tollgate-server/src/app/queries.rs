@@ -24,6 +24,7 @@ impl App {
             latency: self.stats.latency(now),
             store: self.health.as_ref().map(|health| health()).unwrap_or_default(),
             audit: self.audit.stats(),
+            gateway: self.gateway.get().map(|read| read()),
         }
     }
 

@@ -98,8 +98,8 @@ impl Auditor {
         }
     }
 
-    /// Records `decision` about `ask`, if the options ask for it.
-    pub(crate) fn decided(&self, ask: &Ask<'_>, decision: &Decision, clock: &dyn Clock) {
+    /// Records `decision` about `ask` of the key `by`, if the options ask for it.
+    pub(crate) fn decided(&self, ask: &Ask<'_>, decision: &Decision, by: &str, clock: &dyn Clock) {
         let is_wanted = match (self.options.recording, decision) {
             (Recording::Nothing, _) => false,
             (Recording::Everything, _) | (Recording::Limited, Decision::Denied(_)) => true,
@@ -108,7 +108,10 @@ impl Auditor {
             }
         };
         if is_wanted {
-            self.queue_with(|| Record::for_decision(ask, decision, clock.now()));
+            self.queue_with(|| Record {
+                by: (!by.is_empty()).then(|| by.into()),
+                ..Record::for_decision(ask, decision, clock.now())
+            });
         }
     }
 

@@ -1,6 +1,7 @@
 // The loop: once a second it reads the counts, every other second the audit and the queues, and shows when the broker does not respond.
 
 import { lookUp, showAudit, showStanding } from "/dashboard/audit.js";
+import { showGateway } from "/dashboard/gateway.js";
 import { byId, clock, micros, number, rate, read, Refused, useKey, write } from "/dashboard/page.js";
 import { forget, listPolicies, showCounts } from "/dashboard/policies.js";
 import { showWaiting } from "/dashboard/waiting.js";
@@ -66,6 +67,7 @@ async function tick() {
     if (turn % POLICIES_EVERY === 0 || lostAt) await listPolicies(signal);
     const stats = await read("/v1/stats", signal);
     showTiles(stats, showCounts(stats));
+    showGateway(stats);
     if (turn % 2 === 0) await Promise.all([showAudit(signal), showWaiting(signal)]);
     byId("standing").ariaLive = "off"; // a lookup is read out once, not every second
     await showStanding(signal);

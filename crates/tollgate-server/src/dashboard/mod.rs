@@ -26,6 +26,7 @@ const FILES: [(&str, &str, &str); 7] = [
     ("main.js", JS_TYPE, include_str!("main.js")),
     ("audit.js", JS_TYPE, include_str!("audit.js")),
     ("chart.js", JS_TYPE, include_str!("chart.js")),
+    ("gateway.js", JS_TYPE, include_str!("gateway.js")),
     ("page.js", JS_TYPE, include_str!("page.js")),
     ("policies.js", JS_TYPE, include_str!("policies.js")),
     ("waiting.js", JS_TYPE, include_str!("waiting.js")),

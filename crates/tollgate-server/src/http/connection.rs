@@ -14,9 +14,10 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use axum::http::Request;
+use axum::BoxError;
+use axum::http::{Request, Response};
 use futures_util::FutureExt as _;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -48,25 +49,56 @@ pub(super) async fn serve<S>(
 {
     let stream = ReadAhead::new(stream);
     let peer: Arc<dyn Peer> = Arc::new(stream.clone());
-    let timer = Arc::new(IdleTimer::new(Arc::clone(&service.app)));
-    let requests = Arc::clone(&timer);
-    let handler = service_fn(move |mut request: Request<Incoming>| {
+    let app = Arc::clone(&service.app);
+    let handler = move |mut request: Request<Incoming>, busy: Busy| {
         if let Some(certificate) = &certificate {
             request.extensions_mut().insert(Arc::clone(certificate));
         }
-        let busy = Busy::begin(Arc::clone(&requests));
         service.answer(request, Some(&peer)).map(move |response| {
             drop(busy);
-            Ok::<_, Infallible>(response)
+            response
         })
+    };
+    let options = ConnectionOptions { half_close: true, writev: false };
+    serve_connection(stream, app, options, handler, shutdown).await;
+}
+
+/// How a connection is served.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionOptions {
+    /// Whether an HTTP/1 client that shut down its sending side still gets its response. If not, such a client counts as
+    /// disconnected, and its request is dropped.
+    pub half_close: bool,
+    /// Whether the parts of an HTTP/1 response are written without copying them together: good for large ones.
+    pub writev: bool,
+}
+
+/// Serves HTTP/1 or HTTP/2 on `stream` by `handler` until the client disconnects or is idle for too long, or until `shutdown`
+/// resolves and requests in flight are finished. A request counts as in progress until its [`Busy`] is dropped.
+pub async fn serve_connection<S, H, F, B>(
+    stream: S,
+    app: Arc<App>,
+    options: ConnectionOptions,
+    handler: H,
+    shutdown: impl Future<Output = ()>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    H: Fn(Request<Incoming>, Busy) -> F,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    let timer = Arc::new(IdleTimer::new(app));
+    let requests = Arc::clone(&timer);
+    let handler = service_fn(move |request: Request<Incoming>| {
+        handler(request, Busy::begin(Arc::clone(&requests))).map(Ok::<_, Infallible>)
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .half_close(true)
+        .half_close(options.half_close)
         .header_read_timeout(None)
         .max_buf_size(HEAD_BYTES_READ_MAX)
-        .writev(false);
+        .writev(options.writev);
     builder.http2().max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEAD_LIST_BYTES_MAX);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), handler));
     let mut shutdown = pin!(shutdown.fuse());
@@ -128,8 +160,9 @@ impl IdleTimer {
     }
 }
 
-/// A request in progress.
-struct Busy(Arc<IdleTimer>);
+/// A request in progress, which keeps its connection from being idle.
+#[derive(Debug)]
+pub struct Busy(Arc<IdleTimer>);
 
 impl Busy {
     fn begin(timer: Arc<IdleTimer>) -> Self {

@@ -12,5 +12,8 @@ pub(crate) mod rate_limit_headers;
 mod reply;
 mod service;
 
+pub use connection::{Busy, ConnectionOptions, serve_connection};
+pub use service::generate_request_id;
+
 pub(crate) use authorize::{bearer, foreign_host};
 pub(crate) use service::{HttpService, RequestId};

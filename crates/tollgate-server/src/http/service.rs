@@ -182,7 +182,7 @@ pub(crate) struct RequestId {
 impl RequestId {
     pub(crate) fn from_request<B>(request: &Request<B>) -> Self {
         let given = request.headers().get(&REQUEST_ID).filter(|value| is_plain(value)).cloned();
-        let id = given.unwrap_or_else(generate);
+        let id = given.unwrap_or_else(generate_request_id);
         let (text, path) = (id.to_str().unwrap_or_default(), request.uri().path());
         let method = request.method();
         let span = tracing::info_span!("request", request_id = text, %method, path);
@@ -214,7 +214,9 @@ fn is_plain(value: &HeaderValue) -> bool {
     (1..=REQUEST_ID_BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(is_plain)
 }
 
-fn generate() -> HeaderValue {
+/// Returns a new request id.
+#[must_use]
+pub fn generate_request_id() -> HeaderValue {
     let number = u64::from(random()) << 32 | u64::from(random());
     let digit = |index: usize| b"0123456789abcdef"[(number >> (60 - 4 * index) & 0xf) as usize];
     let digits: [u8; 16] = std::array::from_fn(digit);

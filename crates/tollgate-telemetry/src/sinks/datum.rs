@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::buckets::scale;
 use crate::catalogue::{Kind, Metric, dimension};
-use crate::snapshot::{DURATION_BOUNDS_US, JOB_BOUNDS_SECS, Series, Snapshot, Value};
+use crate::snapshot::{
+    CALL_BOUNDS_MS, DURATION_BOUNDS_US, JOB_BOUNDS_SECS, Series, Snapshot, Value,
+};
 
 /// The most values of one datum.
 pub(super) const VALUES_MAX: usize = 150;
@@ -67,7 +69,7 @@ fn combine(metric: &Metric, series: &[&Series]) -> Vec<(f64, f64)> {
     match metric.kind {
         Kind::Counter => vec![(numbers.sum::<u64>() as f64, 1.0)],
         Kind::Gauge => numbers.map(|number| (number as f64, 1.0)).collect(),
-        Kind::Duration | Kind::JobDuration | Kind::Attempts => {
+        Kind::Duration | Kind::JobDuration | Kind::CallDuration | Kind::Attempts => {
             let mut all: Option<Value> = None;
             for one in series {
                 match &mut all {
@@ -98,6 +100,7 @@ fn bucket_value(kind: Kind, bucket: usize) -> f64 {
     match kind {
         Kind::Attempts => (bucket + 1) as f64,
         Kind::JobDuration => above(&JOB_BOUNDS_SECS),
+        Kind::CallDuration => above(&CALL_BOUNDS_MS),
         _ => above(&DURATION_BOUNDS_US) / 1_000.0,
     }
 }

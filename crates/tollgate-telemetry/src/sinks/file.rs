@@ -8,7 +8,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Wri
 use std::path::{Path, PathBuf};
 
 use tollgate::gate::BoxFuture;
-use tollgate::incident::{Recorded, StoreIncident};
+use tollgate::incident::{DifferentLimit, GatewayIncident, Recorded, StoreIncident};
 use tollgate::observe::Event;
 use tollgate::{Error, ErrorKind};
 
@@ -103,7 +103,10 @@ impl RecordSink for IncidentFile {
     }
 
     fn wants(&self, event: &Event<'_>) -> bool {
-        matches!(event, Event::Violated { .. } | Event::Misconfigured { .. })
+        matches!(
+            event,
+            Event::Violated { .. } | Event::Misconfigured { .. } | Event::LimitDiffers(_)
+        )
     }
 
     fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), Error>> {
@@ -131,6 +134,11 @@ fn recorded(record: &Record) -> Option<Recorded> {
                 error: error.clone(),
             }))
         }
+        RecordKind::LimitDiffers(limit) => Some(Recorded::Gateway(GatewayIncident::LimitDiffers {
+            id: record.correlation_id.clone(),
+            at: record.at,
+            limit: DifferentLimit::clone(limit),
+        })),
         _ => None,
     }
 }

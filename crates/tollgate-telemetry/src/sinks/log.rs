@@ -87,6 +87,7 @@ fn line(record: &Record) -> Json {
         | RecordKind::Misconfigured { error } => {
             put("error", json!(error));
         }
+        RecordKind::LimitDiffers(limit) => put("incident", json!(limit)),
         RecordKind::DegradedEnded { lasted } => put("lasted", json!(lasted.humanize())),
         RecordKind::Mended { ahead } => put("ahead", json!(ahead.humanize())),
         RecordKind::Violated(incident) => put("incident", json!(incident)),

@@ -42,7 +42,9 @@ impl Collector for Page {
             let kind = match metric.kind {
                 Kind::Counter => MetricType::Counter,
                 Kind::Gauge => MetricType::Gauge,
-                Kind::Duration | Kind::JobDuration | Kind::Attempts => MetricType::Histogram,
+                Kind::Duration | Kind::JobDuration | Kind::CallDuration | Kind::Attempts => {
+                    MetricType::Histogram
+                }
             };
             let mut family = encoder.encode_descriptor(metric.name, metric.help, None, kind)?;
             for series in snapshot.series.iter().filter(|it| it.metric.name == metric.name) {

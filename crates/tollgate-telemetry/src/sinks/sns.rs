@@ -47,6 +47,7 @@ impl RecordSink for Sns {
                 | Event::Repaired { .. }
                 | Event::DegradedBegan { .. }
                 | Event::Misconfigured { .. }
+                | Event::LimitDiffers(_)
                 | Event::DegradedEnded { .. }
         )
     }
@@ -95,6 +96,13 @@ fn message(record: &Record) -> Option<(String, String)> {
         RecordKind::Misconfigured { error } => (
             "tollgate incident: the store does not serve this broker".to_owned(),
             json!({ "id": id, "at": record.at.to_string(), "event": "misconfigured", "error": error }),
+        ),
+        RecordKind::LimitDiffers(limit) => (
+            format!(
+                "tollgate incident: {} reports another limit than {} has",
+                limit.upstream, limit.policy
+            ),
+            json!({ "id": id, "at": record.at.to_string(), "event": "limit_differs", "limit": limit }),
         ),
         RecordKind::DegradedEnded { lasted } => (
             "tollgate: the store answers again".to_owned(),

@@ -120,7 +120,7 @@ fn row(metric: &Metric) -> String {
     let kind = match metric.kind {
         Kind::Counter => "counter",
         Kind::Gauge => "gauge",
-        Kind::Duration | Kind::JobDuration | Kind::Attempts => "histogram",
+        Kind::Duration | Kind::JobDuration | Kind::CallDuration | Kind::Attempts => "histogram",
     };
     let cloudwatch = metric.cloudwatch.map_or("–".to_owned(), |(name, dimensions)| {
         let dimensions: Vec<String> = dimensions.iter().map(|label| dimension(label)).collect();

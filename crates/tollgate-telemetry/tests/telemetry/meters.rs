@@ -5,7 +5,10 @@ use std::sync::Arc;
 use tollgate::clock::ManualClock;
 use tollgate::observe::{Event, Observer as _};
 use tollgate::{Ask, GateExt as _, Limit, Policy, Span, Timestamp, TokenBucket};
-use tollgate_telemetry::{CallOutcome, JOB_BOUNDS_SECS, Meters, OTHER, POLICIES_MAX, Value};
+use tollgate_telemetry::{
+    CallOutcome, GatewayCall, GatewayLevels, GatewayOutcome, JOB_BOUNDS_SECS, Meters, OTHER,
+    POLICIES_MAX, Value,
+};
 
 use crate::{a_busy_minute, admitted, gate, gemini};
 
@@ -241,4 +244,61 @@ fn r003_9_translations_are_counted_and_shown_from_the_first_one_on() {
         .map(|(bound, _)| bound)
         .collect();
     assert_eq!((full, *sum), (vec![10, 90], 68_001_000));
+}
+
+/// A process without a gateway has no such series; calls are counted by upstream and model.
+#[test]
+fn calls_of_the_gateway_are_counted_by_upstream_and_model() {
+    let meters = Meters::new();
+    let calls = |upstream, outcome| {
+        number(&meters, "tollgate_gateway_calls", &[upstream, "gpt-4o", outcome])
+    };
+    assert_eq!(number(&meters, "tollgate_gateway_waiting", &[]), None);
+    let gateway = meters.gateway();
+    gateway.read_levels_by(|| GatewayLevels { waiting: 3, held_bytes: 900, in_flight: 2 });
+    let [main, second] =
+        ["main", "second"].map(|upstream| GatewayCall { upstream, model: "gpt-4o" });
+    gateway.waited(main, Span::from_millis(40));
+    gateway.first_byte(main, Span::from_millis(700));
+    gateway.settled(main, "input_tokens", 20);
+    gateway.settled(main, "input_tokens", 22);
+    gateway.ended(main, GatewayOutcome::Answered);
+    gateway.provider_refused(second);
+    gateway.ended(second, GatewayOutcome::Aborted);
+    gateway.refused("gpt-4o", "limited");
+    assert_eq!((calls("main", "answered"), calls("main", "aborted")), (Some(1), Some(0)));
+    assert_eq!((calls("second", "answered"), calls("second", "aborted")), (Some(0), Some(1)));
+    let rows = [
+        ("tollgate_gateway_tokens", &["main", "gpt-4o", "input_tokens"][..], 42),
+        ("tollgate_gateway_provider_refusals", &["second", "gpt-4o"], 1),
+        ("tollgate_gateway_streams_aborted", &["second", "gpt-4o"], 1),
+        ("tollgate_gateway_refusals", &["gpt-4o", "limited"], 1),
+        ("tollgate_gateway_waiting", &[], 3),
+        ("tollgate_gateway_held_bytes", &[], 900),
+        ("tollgate_gateway_in_flight", &[], 2),
+    ];
+    for (name, labels, expected) in rows {
+        assert_eq!(number(&meters, name, labels), Some(expected), "{name} {labels:?}");
+    }
+    let snapshot = meters.snapshot(Timestamp::EPOCH);
+    let Some(Value::Buckets { counts, sum }) =
+        snapshot.get("tollgate_gateway_wait_seconds", &["main", "gpt-4o"])
+    else {
+        panic!("there is no wait");
+    };
+    // 40 ms is above 10 ms and at most 50 ms.
+    assert_eq!((counts[3], counts.iter().sum::<u64>(), *sum), (1, 1, 40_000));
+}
+
+/// Names come from the configuration, which has no bound on models; the series have one.
+#[test]
+fn the_series_of_the_gateway_are_bounded() {
+    let meters = Meters::new();
+    for n in 0..2_000 {
+        let model = format!("m{n}");
+        let call = GatewayCall { upstream: "main", model: &model };
+        meters.gateway().ended(call, GatewayOutcome::Answered);
+    }
+    let other = number(&meters, "tollgate_gateway_calls", &[OTHER, OTHER, "answered"]);
+    assert_eq!(other, Some(2_000 - 1_024));
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Bytes;
+use hyper::body::{Body, Bytes};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -28,15 +28,18 @@ impl Served {
     }
 
     /// Serves `handle` on `port`, or on a free port for 0. An error of `handle` closes the connection.
-    pub(super) async fn start<F, R>(port: u16, handle: F) -> io::Result<Self>
+    pub(super) async fn start<F, R, B>(port: u16, handle: F) -> io::Result<Self>
     where
         F: Fn(Request<Bytes>) -> R + Clone + Send + Sync + 'static,
-        R: Future<Output = HttpResponse> + Send,
+        R: Future<Output = io::Result<Response<B>>> + Send,
+        B: Body<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + 'static,
     {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
         let address = listener.local_addr()?;
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
+                // A stream arrives chunk by chunk, as it was written.
+                drop(stream.set_nodelay(true));
                 let handle = handle.clone();
                 tokio::spawn(async move {
                     let service = service_fn(async |request: Request<hyper::body::Incoming>| {

@@ -4,3 +4,7 @@
 pub mod drs;
 pub mod gemini;
 mod http;
+pub mod llm;
+mod quota;
+mod scaled;
+mod trouble;

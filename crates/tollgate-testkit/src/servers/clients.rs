@@ -15,7 +15,7 @@ pub fn node(script: &str, arguments: &[&str]) -> Result<String, Fault> {
     script_of("node", "-e", ("NODE_PATH", "servers/node/node_modules"), script, arguments)
 }
 
-fn script_of(
+pub(super) fn script_of(
     program: &str,
     option: &str,
     (variable, packages): (&str, &str),

@@ -27,6 +27,7 @@ mod program;
 mod proxies;
 mod redis;
 mod schemathesis;
+pub mod sdks;
 mod shared;
 mod snippet;
 

@@ -2,4 +2,6 @@
 
 mod fake_drs;
 mod gemini;
+mod llm;
+mod sdks;
 mod servers;

@@ -73,6 +73,8 @@ pub struct Incident {
 pub enum Recorded {
     /// Of the store.
     Store(StoreIncident),
+    /// Of the gateway.
+    Gateway(GatewayIncident),
     /// A provider refused an admitted call.
     Violated(Box<Incident>),
 }
@@ -94,21 +96,58 @@ pub enum StoreIncident {
     },
 }
 
+/// An incident of the gateway for LLM APIs, for its operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum GatewayIncident {
+    /// A provider reports another limit than the policy has.
+    LimitDiffers {
+        /// Finds the same incident in the log, the notification and the file.
+        id: String,
+        /// When it was noticed.
+        #[serde(with = "text")]
+        at: Timestamp,
+        /// The numbers.
+        #[serde(flatten)]
+        limit: DifferentLimit,
+    },
+}
+
+/// A limit of a provider that differs from the policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DifferentLimit {
+    /// The upstream, as the configuration names it.
+    pub upstream: String,
+    /// The model, as the configuration names it.
+    pub model: String,
+    /// The policy that charges the upstream.
+    pub policy: String,
+    /// The unit.
+    pub unit: String,
+    /// The limit of the policy.
+    pub ours: u64,
+    /// The limit that the provider reports.
+    pub theirs: u64,
+}
+
 impl Recorded {
     /// Returns when it was noticed or reported.
     #[must_use]
     pub fn at(&self) -> Timestamp {
         match self {
-            Self::Store(StoreIncident::Misconfigured { at, .. }) => *at,
+            Self::Store(StoreIncident::Misconfigured { at, .. })
+            | Self::Gateway(GatewayIncident::LimitDiffers { at, .. }) => *at,
             Self::Violated(incident) => incident.at,
         }
     }
 
-    /// Returns the policy of a violation; `None` for an incident of the store.
+    /// Returns the policy of a violation or a different limit; `None` for an incident of the store.
     #[must_use]
     pub fn policy(&self) -> Option<&str> {
         match self {
             Self::Store(_) => None,
+            Self::Gateway(GatewayIncident::LimitDiffers { limit, .. }) => Some(&limit.policy),
             Self::Violated(incident) => Some(&incident.policy),
         }
     }

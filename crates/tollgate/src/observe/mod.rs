@@ -12,7 +12,7 @@ use std::fmt::Debug;
 use tollgate_core::{Amounts, Ask, Costs, Denial, Permit, Policy, Span, Timestamp};
 
 use crate::error::Error;
-use crate::incident::Incident;
+use crate::incident::{DifferentLimit, Incident};
 
 /// An event at a gate.
 #[derive(Clone, Debug)]
@@ -119,6 +119,8 @@ pub enum Event<'a> {
         /// The mistake and its remedy.
         error: &'a Error,
     },
+    /// A provider reports another limit than the policy has.
+    LimitDiffers(&'a DifferentLimit),
     /// The store answers again, and everything spent without it has been posted.
     DegradedEnded {
         /// How long decisions were made without it.

@@ -23,7 +23,7 @@ mod wait_queues;
 pub use snapshot::{
     QueueSnapshot, QueuesSnapshot, SNAPSHOT_QUEUES_MAX, SNAPSHOT_TENANTS_MAX, TenantSnapshot,
 };
-pub use wait_queues::WAITERS_MAX;
+pub use wait_queues::{Ticket, WAITERS_MAX};
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -133,9 +133,12 @@ impl<G: Gate> Queue<G> {
     ) -> Result<Decision, Error> {
         let due = self.due(deadline);
         if takes_turns(ask) {
-            return self.acquire_jointly_within(&Alternatives::only(ask), due).await;
+            let (alternatives, mut ticket) = (Alternatives::only(ask), Ticket::default());
+            let decided = self.acquire_jointly_within(&alternatives, due, &mut ticket).await;
+            return decided.map(|(_, decision)| decision);
         }
-        let enqueued = self.join(ask, ask.charges().next().expect("an ask has a charge"))?;
+        let charge = ask.charges().next().expect("an ask has a charge");
+        let enqueued = self.join(ask, charge, &mut Ticket::default())?;
         let mut denial = match self.ask(ask, enqueued.in_front()).await? {
             Decision::Denied(denial) => denial,
             admitted => return Ok(admitted),
@@ -170,7 +173,24 @@ impl<G: Gate> Queue<G> {
         alternatives: &Alternatives<'_>,
         deadline: Timestamp,
     ) -> Result<Decision, Error> {
-        self.acquire_jointly_within(alternatives, self.due(deadline)).await
+        let mut ticket = Ticket::default();
+        let decided = self.acquire_any_in_turn(alternatives, deadline, &mut ticket).await;
+        decided.map(|(_, decision)| decision)
+    }
+
+    /// As [`acquire_any_within`](Self::acquire_any_within), for an ask that may have to be repeated, such as a call that the provider
+    /// refused: with the same `ticket` it waits again at the place that it first had. Returns also the index of the alternative
+    /// that was decided.
+    ///
+    /// # Errors
+    /// As [`acquire_within`](Self::acquire_within).
+    pub async fn acquire_any_in_turn(
+        &self,
+        alternatives: &Alternatives<'_>,
+        deadline: Timestamp,
+        ticket: &mut Ticket,
+    ) -> Result<(usize, Decision), Error> {
+        self.acquire_jointly_within(alternatives, self.due(deadline), ticket).await
     }
 
     fn due(&self, deadline: Timestamp) -> Due {
@@ -184,15 +204,18 @@ impl<G: Gate> Queue<G> {
         &self,
         alternatives: &Alternatives<'_>,
         due: Due,
-    ) -> Result<Decision, Error> {
-        let blocking = |ask| self.blocking(ask).map(|charge| (ask, charge));
-        let blocked: Vec<_> = alternatives.asks().iter().filter_map(blocking).collect();
-        let mut enqueued = match blocked.first() {
-            Some((ask, charge)) if blocked.len() == alternatives.asks().len() => {
-                Some(self.join(ask, charge)?)
+        ticket: &mut Ticket,
+    ) -> Result<(usize, Decision), Error> {
+        let mut enqueued = None;
+        if self.waiting() != 0 {
+            let blocking = |ask| self.blocking(ask).map(|charge| (ask, charge));
+            let blocked: Vec<_> = alternatives.asks().iter().filter_map(blocking).collect();
+            if let Some((ask, charge)) = blocked.first()
+                && blocked.len() == alternatives.asks().len()
+            {
+                enqueued = Some(self.join(ask, charge, ticket)?);
             }
-            _ => None,
-        };
+        }
         let mut late = false;
         loop {
             if let Some(enqueued) = &enqueued {
@@ -204,19 +227,20 @@ impl<G: Gate> Queue<G> {
             while let Some(ask) = trial.next() {
                 trial.add(self.ask(ask, Vec::new()).await);
             }
-            let (ask, denial) = match trial.finish()? {
-                (ask, Decision::Denied(denial)) => (ask, denial),
-                (_, admitted) => return Ok(admitted),
+            let (index, denial) = match trial.finish()? {
+                (index, Decision::Denied(denial)) => (index, denial),
+                admitted => return Ok(admitted),
             };
+            let ask = &alternatives.asks()[index];
             let is_final = late || denial.wait == Wait::Never;
             if is_final || self.is_hopeless(ask, &denial, due.deadline) {
-                return Ok(Decision::Denied(denial));
+                return Ok((index, Decision::Denied(denial)));
             }
             let charge = binding_charge(ask, &denial);
             let place = match enqueued.take() {
                 Some(place) if place.place.key == queue_key(charge) => place,
                 // The place in the other queue is given up after the new one is taken.
-                _ => self.join(ask, charge)?,
+                _ => self.join(ask, charge, ticket)?,
             };
             lock(&self.queues).denied(&place.place, &denial);
             late = self.sleep(&place, &denial, due).await;
@@ -346,9 +370,14 @@ impl<G: Gate> Queue<G> {
         }
     }
 
-    fn join(&self, ask: &Ask<'_>, charge: &Charge<'_>) -> Result<Enqueued<'_, G>, Error> {
+    fn join(
+        &self,
+        ask: &Ask<'_>,
+        charge: &Charge<'_>,
+        ticket: &mut Ticket,
+    ) -> Result<Enqueued<'_, G>, Error> {
         let amounts = *charge.amounts();
-        let place = lock(&self.queues).join(queue_key(charge), ask.tenant(), amounts)?;
+        let place = lock(&self.queues).join(queue_key(charge), ask.tenant(), amounts, ticket)?;
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Ok(Enqueued { queue: self, place })
     }

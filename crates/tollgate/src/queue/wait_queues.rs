@@ -37,6 +37,10 @@ impl QueueKey {
     }
 }
 
+/// The place of an ask among those of its tenant, which it keeps when it has to wait again. Drawn when it first waits.
+#[derive(Debug, Default)]
+pub struct Ticket(Option<u64>);
+
 /// Where an ask waits.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
@@ -166,12 +170,14 @@ pub(super) struct WaitQueues {
 }
 
 impl WaitQueues {
-    /// Joins the end of the tenant's line in a queue. Who finds the queue empty need not be called to ask.
+    /// Joins the tenant's line in a queue: at the end, or at the place of `ticket`. An ask that finds the queue empty need not be
+    /// called to ask.
     pub(super) fn join(
         &mut self,
         key: QueueKey,
         (tenant, weight): (&str, u64),
         amounts: Amounts,
+        drawn: &mut Ticket,
     ) -> Result<Place, Error> {
         let queue = self.queues.entry(key.clone()).or_default();
         let known = queue.tenants.get_key_value(tenant);
@@ -185,14 +191,20 @@ impl WaitQueues {
             ));
         }
         let tenant = known.map_or_else(|| Arc::from(tenant), |(name, _)| Arc::clone(name));
-        self.next_ticket += 1;
-        let (ticket, now) = (self.next_ticket, queue.now());
+        let next_ticket = &mut self.next_ticket;
+        let ticket = *drawn.0.get_or_insert_with(|| {
+            *next_ticket += 1;
+            *next_ticket
+        });
+        let now = queue.now();
         let _itself = queue.change(&tenant, |tenant| {
             if tenant.waiters.is_empty() {
                 tenant.virtual_time = tenant.virtual_time.max(now);
             }
             tenant.weight = weight;
-            tenant.waiters.push_back(Waiter { ticket, amounts, called: false, waker: None });
+            let index = tenant.waiters.partition_point(|waiter| waiter.ticket < ticket);
+            let waiter = Waiter { ticket, amounts, called: false, waker: None };
+            tenant.waiters.insert(index, waiter);
         });
         if let Some(first) = queue.first().filter(|first| first.ticket == ticket) {
             first.called = false;
@@ -327,13 +339,17 @@ mod tests {
         QueueKey::new("account", "acme")
     }
 
+    fn join(queues: &mut WaitQueues, tenant: &str) -> Place {
+        queues.join(key(), (tenant, 1), Amounts::default(), &mut Ticket::default()).unwrap()
+    }
+
     /// A queue in which every tenant of `waiting` has as many asks as it says.
     fn queues(waiting: &[(&str, usize)]) -> (WaitQueues, Vec<Place>) {
         let mut queues = WaitQueues::default();
         let mut places = Vec::new();
         for (tenant, count) in waiting {
             for _ in 0..*count {
-                places.push(queues.join(key(), (tenant, 1), Amounts::default()).unwrap());
+                places.push(join(&mut queues, tenant));
             }
         }
         (queues, places)
@@ -371,6 +387,21 @@ mod tests {
         let rest = serve(&mut queues, &mut places, &[("a", 5)], 90);
         assert_eq!(count(&rest, "a"), 90);
         assert!(queues.queues.is_empty(), "nothing stays of an empty queue");
+    }
+
+    /// An ask that was admitted and has to wait again is served before those of its tenant that came after it.
+    #[test]
+    fn an_ask_that_waits_again_keeps_its_place() {
+        let mut queues = WaitQueues::default();
+        let mut ticket = Ticket::default();
+        let first = queues.join(key(), "a", Amounts::default(), &mut ticket).unwrap();
+        let second = join(&mut queues, "a");
+        let _woken = queues.leave(&first);
+        assert!(queues.is_first(&second));
+        let again = queues.join(key(), "a", Amounts::default(), &mut ticket).unwrap();
+        assert!(queues.is_first(&again), "not behind the second");
+        let _woken = queues.leave(&again);
+        assert!(queues.is_first(&second));
     }
 
     /// Without virtual time the queue is first come first served, which the tests here must tell apart.
@@ -413,7 +444,7 @@ mod tests {
         let (mut queues, mut places) = queues(&[("a", 50)]);
         serve(&mut queues, &mut places, &[("a", 5)], 20);
         for _ in 0..10 {
-            places.push(queues.join(key(), ("b", 1), Amounts::default()).unwrap());
+            places.push(join(&mut queues, "b"));
         }
         let served = serve(&mut queues, &mut places, &[("a", 5), ("b", 5)], 10);
         assert_eq!((count(&served, "a"), count(&served, "b")), (5, 5));
@@ -461,7 +492,7 @@ mod tests {
         let mut join = |subject: &str, tenant: &str, count: usize| {
             for _ in 0..count {
                 let key = QueueKey::new("account", subject);
-                queues.join(key, (tenant, 3), Amounts::default()).unwrap();
+                queues.join(key, (tenant, 3), Amounts::default(), &mut Ticket::default()).unwrap();
             }
         };
         for number in 0..SNAPSHOT_TENANTS_MAX + 5 {

@@ -44,13 +44,13 @@ pub(super) fn metrics(total: &Snapshot, started: Timestamp) -> Json {
                     json!({ "aggregationTemporality": CUMULATIVE, "isMonotonic": true, "dataPoints": points }),
                 ),
                 Kind::Gauge => ("gauge", json!({ "dataPoints": points })),
-                Kind::Duration | Kind::JobDuration | Kind::Attempts => (
+                Kind::Duration | Kind::JobDuration | Kind::CallDuration | Kind::Attempts => (
                     "histogram",
                     json!({ "aggregationTemporality": CUMULATIVE, "dataPoints": points }),
                 ),
             };
             let unit = match metric.kind {
-                Kind::Duration | Kind::JobDuration => "s",
+                Kind::Duration | Kind::JobDuration | Kind::CallDuration => "s",
                 Kind::Counter | Kind::Gauge | Kind::Attempts => "1",
             };
             json!({ "name": metric.otel(), "description": metric.help, "unit": unit, shape: data })

@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 use tollgate::Span;
 
-use super::quota::{Limit, Quota};
+use crate::fakes::quota::{Limit, Quota};
 
 /// A status and a body.
-pub(super) type Reply = (u16, String);
+pub(in crate::fakes) type Reply = (u16, String);
 
 const METRIC: &str = "generativelanguage.googleapis.com/generate_content_free_tier";
 
-pub(super) fn error(code: u16, status: &str, message: &str) -> Reply {
+pub(in crate::fakes) fn error(code: u16, status: &str, message: &str) -> Reply {
     (code, json!({"error": {"code": code, "status": status, "message": message}}).to_string())
 }
 
@@ -21,7 +21,7 @@ fn seconds(span: Span) -> String {
 }
 
 /// A refusal that names every limit that was broken. The order of the details varies from call to call.
-pub(super) fn quota(
+pub(in crate::fakes) fn quota(
     model: &str,
     broken: &[Limit],
     quota: Quota,
@@ -54,10 +54,10 @@ pub(super) fn quota(
 
 fn names(limit: Limit, quota: Quota) -> (&'static str, &'static str, u64) {
     match limit {
-        Limit::Requests => {
+        Limit::Requests | Limit::AtOnce => {
             ("requests", "GenerateRequestsPerMinutePerProjectPerModel-FreeTier", quota.rpm)
         }
-        Limit::Tokens => {
+        Limit::Tokens | Limit::Output | Limit::Total => {
             ("input_token_count", "GenerateContentInputTokensPerModelPerMinute-FreeTier", quota.tpm)
         }
         Limit::Daily => {

@@ -1,17 +1,16 @@
 //! A fake of Gemini.
 //!
-//! It answers `generateContent`, `countTokens` and the OpenAI-compatible chat, over HTTP or by [`FakeGemini::handle`]. It
+//! It answers `generateContent`, `countTokens`, the OpenAI-compatible chat and Anthropic's messages, over HTTP or by [`FakeGemini::handle`]. It
 //! enforces requests and input tokens per minute as fixed *and* as rolling windows, and requests per day of the
 //! Pacific coast and of any 24 hours, for each project and model, on a clock that is passed in; refuses with the real bodies, injects
 //! faults and counts everything. Its pseudo-translation shows a missing, doubled or moved paragraph.
 
-mod bodies;
+mod anthropic;
+pub(super) mod bodies;
 mod dialects;
 mod fault;
 mod http;
-mod quota;
 mod refusals;
-mod scaled;
 mod translate;
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,14 +20,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use tollgate::{Clock, Span, Timestamp};
 
+use super::quota::{Counts, Load};
 use bodies::Reply;
 use dialects::{Asked, as_chat, chat, content};
-use quota::Counts;
 
 pub use super::http::Served;
-pub use fault::{Fault, Trouble, When};
-pub use quota::{Limit, Quota, Window};
-pub use scaled::ScaledClock;
+pub use super::quota::{Limit, Quota, Window};
+pub use super::scaled::ScaledClock;
+pub use super::trouble::When;
+pub use fault::{Fault, Trouble};
 pub use translate::{Phrases, tokens_of, translated};
 
 #[derive(Clone, Debug)]
@@ -101,12 +101,26 @@ impl fmt::Debug for FakeGemini {
     }
 }
 
+/// A call that was let through.
+struct Arrived {
+    fault: Option<Fault>,
+    done_at: Timestamp,
+    number: u64,
+    project_and_model: (String, String),
+    /// Its id in the quota.
+    id: u64,
+}
+
 /// Counts one concurrent call until it is dropped.
-struct AtOnce<'a>(&'a FakeGemini);
+struct AtOnce<'a>(&'a FakeGemini, &'a Arrived);
 
 impl Drop for AtOnce<'_> {
     fn drop(&mut self) {
-        self.0.state().at_once -= 1;
+        let mut state = self.0.state();
+        state.at_once -= 1;
+        if let Some(counts) = state.quotas.get_mut(&self.1.project_and_model) {
+            counts.finish(self.1.id, 0);
+        }
     }
 }
 
@@ -165,6 +179,19 @@ impl FakeGemini {
                 None => bodies::wrapped(bodies::error(400, "INVALID_ARGUMENT", "no messages")),
             };
         }
+        match (path, anthropic::message(&body)) {
+            ("/v1/messages", Some(asked)) => {
+                return anthropic::as_message(self.generate(project, &asked).await);
+            }
+            ("/v1/messages/count_tokens", Some(asked)) => {
+                self.state().tally.counted += 1;
+                return (200, json!({"input_tokens": asked.input()}).to_string());
+            }
+            ("/v1/messages" | "/v1/messages/count_tokens", None) => {
+                return anthropic::error(400, "messages: Field required");
+            }
+            _ => {}
+        }
         let call = path.strip_prefix("/v1beta/models/").and_then(|call| call.split_once(':'));
         match call {
             Some((model, "generateContent")) => match content(model, &body) {
@@ -193,37 +220,35 @@ impl FakeGemini {
 
     async fn generate(&self, project: &str, asked: &Asked) -> Reply {
         let input = asked.input() * self.state().settings.tokens_percent / 100;
-        let (fault, done_at, number) = match self.arrive(project, asked, input) {
+        let arrived = match self.arrive(project, asked, input) {
             Ok(arrived) => arrived,
             Err(reply) => return reply,
         };
-        let _at_once = AtOnce(self);
-        self.0.clock.sleep_until(done_at).await;
-        self.reply(fault, asked, input, number)
+        let _at_once = AtOnce(self, &arrived);
+        self.0.clock.sleep_until(arrived.done_at).await;
+        self.reply(arrived.fault, asked, input, arrived.number)
     }
 
-    /// Counts the call. Returns its fault, the time of its answer, and its number.
-    fn arrive(
-        &self,
-        project: &str,
-        asked: &Asked,
-        input: u64,
-    ) -> Result<(Option<Fault>, Timestamp, u64), Reply> {
+    /// Counts the call, and decides on its fault and the time of its answer.
+    fn arrive(&self, project: &str, asked: &Asked, input: u64) -> Result<Arrived, Reply> {
         let now = self.0.clock.now();
         let mut state = self.state();
         let state = &mut *state;
         state.tally.calls += 1;
         let number = state.tally.calls;
         let Settings { quota, latency, troubles, .. } = &mut state.settings;
-        let counts = state.quotas.entry((project.to_owned(), asked.model.clone())).or_default();
-        if let Err(refused) = counts.take(*quota, now, input) {
-            for key in &refused.broken {
-                *state.tally.violations.entry(*key).or_default() += 1;
+        let project_and_model = (project.to_owned(), asked.model.clone());
+        let counts = state.quotas.entry(project_and_model.clone()).or_default();
+        let id = match counts.take(*quota, now, Load { input, output: 0 }) {
+            Ok(id) => id,
+            Err(refused) => {
+                for key in &refused.broken {
+                    *state.tally.violations.entry(*key).or_default() += 1;
+                }
+                let (limits, delay) = (refused.limits(), refused.retry_after);
+                return Err(bodies::quota(&asked.model, &limits, *quota, delay, number));
             }
-            let mut limits: Vec<Limit> = refused.broken.iter().map(|(limit, _)| *limit).collect();
-            limits.dedup();
-            return Err(bodies::quota(&asked.model, &limits, *quota, refused.retry_after, number));
-        }
+        };
         state.tally.input_tokens += input;
         let segments = translate::segments_in(&asked.prompt);
         let text = translate::to_translate(&asked.prompt);
@@ -237,7 +262,7 @@ impl FakeGemini {
         state.tally.at_once_max = state.tally.at_once_max.max(state.at_once);
         let latency = if fault == Some(Fault::Slow) { Span::from_hours(1) } else { *latency };
         // Counted from the arrival, so that a test that sees the call knows when it is answered.
-        Ok((fault, now + latency, number))
+        Ok(Arrived { fault, done_at: now + latency, number, project_and_model, id })
     }
 
     fn reply(&self, fault: Option<Fault>, asked: &Asked, input: u64, number: u64) -> Reply {

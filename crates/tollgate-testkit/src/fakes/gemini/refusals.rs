@@ -4,7 +4,7 @@ use tollgate::Span;
 
 use super::bodies::{self, Reply};
 use super::fault::Fault;
-use super::quota::{Limit, Quota};
+use crate::fakes::quota::{Limit, Quota};
 
 /// Returns the reply to a call with `fault`; `None` if the fault only damages the translation.
 pub(super) fn refusal(
@@ -29,7 +29,7 @@ pub(super) fn refusal(
         Fault::DailyQuota => refused(Limit::Daily, 38),
         Fault::BareQuota => bodies::bare(),
         Fault::NotInTier => {
-            let none = Quota { rpm: 0, tpm: 0, rpd: 0, rpd_rolling: 0 };
+            let none = Quota { rpm: 0, tpm: 0, rpd: 0, rpd_rolling: 0, ..Quota::NONE };
             bodies::quota(
                 model,
                 &[Limit::Requests, Limit::Daily],

@@ -89,7 +89,12 @@ impl Schedule {
         let share = self.random.u64(0..=SHARE_MAX);
         match self.random.u32(..10) {
             0..4 => {
-                let joined = self.queues.join(self.key.clone(), (tenant, 1), Amounts::default());
+                let joined = self.queues.join(
+                    self.key.clone(),
+                    (tenant, 1),
+                    Amounts::default(),
+                    &mut Ticket::default(),
+                );
                 let place = joined.expect("the line is short");
                 self.model.join(tenant, place.ticket);
                 self.places.push((tenant, place));

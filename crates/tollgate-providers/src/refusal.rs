@@ -1,16 +1,16 @@
 //! Parsing of refusals. Providers send many shapes: details in any order, no details, an array, or no JSON at all.
 
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
-use tollgate::Span;
+use tollgate_core::Timestamp;
 
-use super::error::{ProviderError, ProviderErrorKind as Kind, QuotaViolation};
-
-/// The maximum length of a provider's message in an error.
-const TEXT_CHARS_MAX: usize = 400;
+use crate::bounds::{ERROR_BYTES_MAX, MESSAGE_CHARS_MAX};
+use crate::provider_error::{ProviderError, ProviderErrorKind as Kind, QuotaViolation};
+use crate::retry_hint::{header_delay, message_delay, seconds};
 
 /// The hint for an address of another server.
-pub(super) const NOT_PROVIDER: &str =
+pub const NOT_PROVIDER_HINT: &str =
     "; the provider does not answer like this, so check its url, and resume";
 
 #[derive(Debug, Default, Deserialize)]
@@ -24,6 +24,8 @@ struct Body {
 struct Inside {
     status: Option<Value>,
     code: Option<Value>,
+    #[serde(rename = "type")]
+    kind: Option<Value>,
     message: String,
     details: Vec<Detail>,
 }
@@ -43,13 +45,18 @@ struct Violation {
     quota_value: Option<String>,
 }
 
-/// Classifies a response of `url` with another status than 200. `retry_after` is the header of that name.
-pub(super) fn refusal(
+/// Classifies a response of `url` with another status than 200. The shapes of all dialects are understood, since compatible servers
+/// mix them.
+#[must_use]
+pub fn classify_error(
     url: &str,
-    status: u16,
+    status: StatusCode,
+    headers: &HeaderMap,
     body: &[u8],
-    retry_after: Option<&str>,
+    now: Timestamp,
 ) -> ProviderError {
+    let status = status.as_u16();
+    let body = &body[..body.len().min(ERROR_BYTES_MAX)];
     let inside = read(body);
     let message = if inside.message.is_empty() {
         let text = String::from_utf8_lossy(body);
@@ -71,15 +78,15 @@ pub(super) fn refusal(
         .details
         .iter()
         .find_map(|detail| seconds(detail.retry_delay.as_deref()?))
-        .or_else(|| seconds(retry_after?))
-        .or_else(|| seconds(after(&message, "retry in ")?));
-    let kind = match classify(status, &inside, &message, &violations) {
+        .or_else(|| header_delay(headers, now))
+        .or_else(|| message_delay(&message));
+    let kind = match kind_of(status, &inside, &message, &violations) {
         Kind::Gone | Kind::BadRequest | Kind::Garbled if !says_why(body) => Kind::NotProvider,
         kind => kind,
     };
-    let mut text: String = message.chars().take(TEXT_CHARS_MAX).collect();
+    let mut text: String = message.chars().take(MESSAGE_CHARS_MAX).collect();
     match kind {
-        Kind::NotProvider => text += NOT_PROVIDER,
+        Kind::NotProvider => text += NOT_PROVIDER_HINT,
         Kind::Gone => text += &format!(" ({url})"),
         _ => {}
     }
@@ -100,18 +107,27 @@ fn read(body: &[u8]) -> Inside {
     wrapped.or_else(|| serde_json::from_slice(body).ok()).unwrap_or_default().error
 }
 
-fn classify(status: u16, inside: &Inside, message: &str, violations: &[QuotaViolation]) -> Kind {
+fn kind_of(status: u16, inside: &Inside, message: &str, violations: &[QuotaViolation]) -> Kind {
     let word = |value: &Option<Value>| value.as_ref().and_then(Value::as_str).map(str::to_owned);
-    let words = [word(&inside.status), word(&inside.code)];
+    let words = [word(&inside.status), word(&inside.code), word(&inside.kind)];
     let says = |wanted: &str| words.iter().flatten().any(|word| word == wanted);
     match status {
-        429 if says("insufficient_quota") => Kind::Denied,
+        402 => Kind::InsufficientQuota,
+        400 | 403 | 429
+            if says("insufficient_quota")
+                || says("billing_hard_limit_reached")
+                || message.contains("credit balance is too low") =>
+        {
+            Kind::InsufficientQuota
+        }
+        // OpenAI's answer to a request that no window of the limit can hold.
+        429 if message.starts_with("Request too large") => Kind::TooLarge,
         429 => classify_quota(message, violations),
         401 | 403 => Kind::Denied,
         404 => Kind::Gone,
         408 | 409 | 500.. => Kind::Overloaded,
         // The cause is the account, so no other request would succeed: its region, or a feature that is not enabled or paid.
-        400 if says("FAILED_PRECONDITION") || says("billing_hard_limit_reached") => Kind::Denied,
+        400 if says("FAILED_PRECONDITION") => Kind::Denied,
         // An invalid key is a 400 with this message.
         400 if ["API key not valid", "API key expired", "API_KEY_INVALID"]
             .iter()
@@ -155,31 +171,23 @@ fn says_limit_0(message: &str) -> bool {
     message.split("limit: ").skip(1).any(is_0)
 }
 
-fn after<'a>(message: &'a str, words: &str) -> Option<&'a str> {
-    let rest = message.split_once(words)?.1;
-    let end = rest.find(|next: char| !(next.is_ascii_digit() || next == '.'));
-    Some(rest[..end.unwrap_or(rest.len())].trim_end_matches('.'))
-}
-
-/// Parses `38.2s`, or `38.2` as in the header, and rounds up to a microsecond.
-fn seconds(text: &str) -> Option<Span> {
-    let text = text.trim().trim_end_matches('s');
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let whole: u64 = whole.parse().ok()?;
-    let digits: String = fraction.chars().chain("000000".chars()).take(6).collect();
-    let micros: u64 = digits.parse().ok()?;
-    let more = fraction.len() > 6 && fraction[6..].bytes().any(|digit| digit != b'0');
-    Some(Span::from_micros(whole.checked_mul(1_000_000)?.checked_add(micros)? + u64::from(more)))
-}
-
 #[cfg(test)]
 mod tests {
+    use tollgate_core::Span;
+
     use super::*;
 
     const URL: &str = "https://api.example";
 
+    fn classify(status: u16, body: &str, headers: &[(&str, &str)]) -> ProviderError {
+        let status = StatusCode::from_u16(status).unwrap();
+        let headers =
+            headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        classify_error(URL, status, &headers.collect(), body.as_bytes(), Timestamp::EPOCH)
+    }
+
     fn kind(status: u16, body: &str) -> (Kind, Option<Span>) {
-        let error = refusal(URL, status, body.as_bytes(), None);
+        let error = classify(status, body, &[]);
         (error.kind, error.retry_after)
     }
 
@@ -214,7 +222,7 @@ mod tests {
     #[test]
     fn r003_4_all_violations_of_a_refusal_are_kept_and_a_missing_value_is_none() {
         let body = r#"{"error":{"details":[{"violations":[{"quotaId":"GenerateRequestsPerMinute","quotaValue":"5"},{"quotaId":"GenerateRequestsPerDay"}]}]}}"#;
-        let error = refusal(URL, 429, body.as_bytes(), None);
+        let error = classify(429, body, &[]);
         assert_eq!(error.kind, Kind::DailyQuota, "the longest wait decides");
         assert_eq!(error.violations.iter().map(|it| it.limit).collect::<Vec<_>>(), [Some(5), None]);
     }
@@ -247,7 +255,7 @@ mod tests {
             (404, r#"{"detail":"Not Found"}"#),
             (302, "<a href=/login>"),
         ] {
-            let error = refusal(URL, status, body.as_bytes(), None);
+            let error = classify(status, body, &[]);
             assert_eq!(error.kind, Kind::NotProvider, "{error}");
             let said = format!("{URL} answered with status {status}: {body}");
             assert!(
@@ -262,26 +270,86 @@ mod tests {
         ] {
             assert_eq!(kind(status, body).0, wanted, "{body}");
         }
-        assert!(refusal(URL, 404, br#"{"error":{"message":"gone"}}"#, None).text.contains(URL));
+        assert!(classify(404, r#"{"error":{"message":"gone"}}"#, &[]).text.contains(URL));
     }
 
     #[test]
     fn r003_4_a_compatible_endpoint_is_understood_too() {
         let rate = r#"{"error":{"message":"Rate limit reached for requests per min (RPM): Limit 3","type":"requests","code":"rate_limit_exceeded"}}"#;
-        let error = refusal(URL, 429, rate.as_bytes(), Some("20"));
+        let error = classify(429, rate, &[("retry-after", "20")]);
         assert_eq!((error.kind, error.retry_after), (Kind::MinuteQuota, Some(Span::from_secs(20))));
         let tokens = r#"{"error":{"message":"Rate limit reached on tokens per min (TPM)","code":"rate_limit_exceeded"}}"#;
         assert_eq!(kind(429, tokens).0, Kind::TokenQuota);
         let broke = r#"{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}"#;
-        assert_eq!(kind(429, broke).0, Kind::Denied);
+        assert_eq!(kind(429, broke).0, Kind::InsufficientQuota);
     }
 
     #[test]
-    fn delays_have_fractions_and_are_never_shortened() {
-        assert_eq!(seconds("38.2s"), Some(Span::from_millis(38_200)));
-        assert_eq!(seconds("0.0000001s"), Some(Span::from_micros(1)));
-        assert_eq!(seconds("65205s"), Some(Span::from_secs(65_205)));
-        assert_eq!(seconds("soon"), None);
-        assert_eq!(seconds("99999999999999999999s"), None);
+    fn errors_of_openai_and_anthropic_are_told_apart() {
+        let table = [
+            (
+                429,
+                r#"{"error":{"message":"Rate limit reached for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Used 29000, Requested 1500. Please try again in 1.242s.","type":"tokens","param":null,"code":"rate_limit_exceeded"}}"#,
+                (Kind::TokenQuota, Some(Span::from_millis(1_242))),
+            ),
+            (
+                429,
+                r#"{"error":{"message":"Rate limit reached for gpt-4o on requests per day (RPD): Limit 200, Used 200, Requested 1. Please try again in 7m12s.","type":"requests","param":null,"code":"rate_limit_exceeded"}}"#,
+                (Kind::DailyQuota, Some(Span::from_secs(432))),
+            ),
+            (
+                429,
+                r#"{"error":{"message":"Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 50000. The input or output tokens must be reduced.","type":"tokens","param":null,"code":"rate_limit_exceeded"}}"#,
+                (Kind::TooLarge, None),
+            ),
+            (
+                429,
+                r#"{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}"#,
+                (Kind::InsufficientQuota, None),
+            ),
+            (
+                401,
+                r#"{"error":{"message":"Incorrect API key provided: sk-x.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#,
+                (Kind::Denied, None),
+            ),
+            (
+                404,
+                r#"{"error":{"message":"The model `x` does not exist","type":"invalid_request_error","param":null,"code":"model_not_found"}}"#,
+                (Kind::Gone, None),
+            ),
+            (
+                429,
+                r#"{"type":"error","error":{"type":"rate_limit_error","message":"This request would exceed the rate limit for your organization of 50 requests per minute."},"request_id":"req_1"}"#,
+                (Kind::MinuteQuota, None),
+            ),
+            (
+                429,
+                r#"{"type":"error","error":{"type":"rate_limit_error","message":"This request would exceed your organization's rate limit of 30,000 input tokens per minute."}}"#,
+                (Kind::TokenQuota, None),
+            ),
+            (
+                529,
+                r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+                (Kind::Overloaded, None),
+            ),
+            (
+                400,
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}"#,
+                (Kind::InsufficientQuota, None),
+            ),
+            (
+                402,
+                r#"{"type":"error","error":{"type":"billing_error","message":"There is an issue with your billing."}}"#,
+                (Kind::InsufficientQuota, None),
+            ),
+            (
+                413,
+                r#"{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}"#,
+                (Kind::BadRequest, None),
+            ),
+        ];
+        for (status, body, wanted) in table {
+            assert_eq!(kind(status, body), wanted, "{body}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use tollgate::Span;
+use tollgate_core::Span;
 
 /// A call without an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,10 @@ pub enum ProviderErrorKind {
     DailyQuota,
     /// An unspecified quota: back off.
     Quota,
+    /// The account has no money left: waiting does not help.
+    InsufficientQuota,
+    /// The request exceeds a limit by itself: waiting does not help, a smaller one would.
+    TooLarge,
     /// The model is not in the tier: waiting does not help.
     NotInTier,
     /// The provider is overloaded or temporarily broken.
@@ -51,7 +55,7 @@ pub enum ProviderErrorKind {
 }
 
 impl ProviderErrorKind {
-    /// Returns whether the provider refused because of a quota.
+    /// Returns whether the provider refused because of a quota that time refills.
     #[must_use]
     pub const fn is_quota(self) -> bool {
         matches!(self, Self::MinuteQuota | Self::TokenQuota | Self::DailyQuota | Self::Quota)
@@ -94,3 +98,32 @@ impl fmt::Display for ProviderError {
 }
 
 impl StdError for ProviderError {}
+
+/// Returns the class of an error by the words that providers use for types, codes and states, without a status.
+pub(crate) fn kind_of_words(words: &[&str]) -> ProviderErrorKind {
+    use ProviderErrorKind as Kind;
+    let known = |word: &&str| match *word {
+        "insufficient_quota" | "billing_error" | "billing_hard_limit_reached" => {
+            Some(Kind::InsufficientQuota)
+        }
+        "tokens" => Some(Kind::TokenQuota),
+        "requests" => Some(Kind::MinuteQuota),
+        "authentication_error"
+        | "permission_error"
+        | "invalid_api_key"
+        | "UNAUTHENTICATED"
+        | "PERMISSION_DENIED" => Some(Kind::Denied),
+        "not_found_error" | "model_not_found" | "NOT_FOUND" => Some(Kind::Gone),
+        "request_too_large" | "context_length_exceeded" | "invalid_prompt" | "INVALID_ARGUMENT" => {
+            Some(Kind::BadRequest)
+        }
+        _ => None,
+    };
+    let general = |word: &&str| match *word {
+        "rate_limit_error" | "rate_limit_exceeded" | "RESOURCE_EXHAUSTED" => Some(Kind::Quota),
+        "invalid_request_error" => Some(Kind::BadRequest),
+        _ => None,
+    };
+    let kind = words.iter().find_map(known).or_else(|| words.iter().find_map(general));
+    kind.unwrap_or(Kind::Overloaded)
+}

@@ -1,0 +1,212 @@
+//! From a call to a permit: which upstreams may serve it, what it is charged to, and the wait for admission.
+
+use std::sync::Arc;
+
+use hyper::HeaderMap;
+use tollgate::core::bounds::NUMBER_MAX;
+use tollgate::gate::Alternatives;
+use tollgate::policy::Policies;
+use tollgate::queue::Ticket;
+use tollgate::{Ask, Costs, Decision, Span, Timestamp};
+use tollgate_providers::{CallKind, ErrorCode, USD_MICROS};
+
+use crate::estimate::{self, Tokens};
+use crate::gateway::Shared;
+use crate::headers;
+use crate::observe::{GatewayEvent, RefusalReason};
+use crate::open_call::{CallContext, OpenCall};
+use crate::refusal::Refusal;
+use crate::template::Values;
+
+/// The wait of one call, over all its attempts.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    began: Span,
+    deadline: Timestamp,
+    ticket: Ticket,
+    /// The status of the upstream's last refusal.
+    pub(crate) last_status: Option<u16>,
+}
+
+impl Waiting {
+    /// Begins the wait of `context`: until the earliest of what the route allows, what the client asks for, and when the client
+    /// would give up before the response.
+    pub(crate) fn begin(context: &CallContext, headers: &HeaderMap) -> Result<Self, Refusal> {
+        let mut wait = context.route().max_wait;
+        if let Some(wanted) = headers::max_wait(headers).map_err(Refusal::invalid)? {
+            wait = wait.min(wanted);
+        }
+        if let Some(timeout) = headers::client_timeout(headers) {
+            let known = context.deployment(0).calibration();
+            let usual = known.usual_duration(context.is_stream());
+            let left = timeout.as_micros().saturating_sub(usual.as_micros());
+            wait = wait.min(Span::from_micros(left));
+        }
+        let clock = context.shared.app.clock();
+        Ok(Self {
+            began: clock.monotonic(),
+            deadline: clock.now() + wait,
+            ticket: Ticket::default(),
+            last_status: None,
+        })
+    }
+
+    pub(crate) fn waited(&self, shared: &Shared) -> Span {
+        let now = shared.app.clock().monotonic();
+        Span::from_micros(now.as_micros().saturating_sub(self.began.as_micros()))
+    }
+
+    /// Waits until the call is admitted at one of its upstreams.
+    pub(crate) async fn admit(
+        &mut self,
+        context: &Arc<CallContext>,
+        headers: &HeaderMap,
+    ) -> Result<OpenCall, Refusal> {
+        let app = &context.shared.app;
+        let most = context.config.limits.queue_calls_max;
+        let entered = context.shared.waiting.enter(self.began, most);
+        let _entered = entered.ok_or_else(|| Refusal::full("waiting calls"))?;
+        loop {
+            if app.is_closing() {
+                return Err(Refusal::stopping());
+            }
+            let open = match open_targets(context, app.now()) {
+                Ok(open) => open,
+                Err(until) => {
+                    self.sleep_until(until, context).await?;
+                    continue;
+                }
+            };
+            let policies = app.policies();
+            let mut candidates = Vec::with_capacity(open.len());
+            for target in open {
+                candidates.push(Candidate::new(context, target, &policies, headers)?);
+            }
+            let asks = candidates.iter().map(|candidate| candidate.ask.clone()).collect();
+            let alternatives = Alternatives::from_asks(asks, context.route().shared)
+                .map_err(|error| Refusal::undecided(&error))?;
+            let (deadline, key) = (self.deadline, &context.key.name);
+            let decided = app.acquire_any_in_turn(&alternatives, deadline, &mut self.ticket, key);
+            let (index, decision) = decided.await.map_err(|error| Refusal::undecided(&error))?;
+            let permit = match decision {
+                Decision::Admitted(permit) => permit,
+                Decision::Denied(_) if app.is_closing() => return Err(Refusal::stopping()),
+                Decision::Denied(denial) => return Err(Refusal::denied(&denial)),
+            };
+            drop(alternatives);
+            let Candidate { target, tokens, estimate, .. } = candidates.swap_remove(index);
+            let call = OpenCall::new(context, target, permit, tokens, estimate);
+            let (waited, deployment) = (self.waited(&context.shared), call.deployment());
+            deployment.counters.waited(waited);
+            context.shared.observe(&GatewayEvent::Admitted {
+                key,
+                upstream: &deployment.upstream,
+                model: &deployment.model,
+                waited,
+            });
+            return Ok(call);
+        }
+    }
+
+    /// Sleeps until an upstream is open again, if that is within the deadline.
+    async fn sleep_until(&self, until: Timestamp, context: &CallContext) -> Result<(), Refusal> {
+        let app = &context.shared.app;
+        if self.deadline < until {
+            let code = match self.last_status {
+                Some(429) => ErrorCode::RateLimited,
+                _ => ErrorCode::Overloaded,
+            };
+            let wait = until.since(app.now());
+            let text = format!("no upstream can serve the call now; try again in {wait}");
+            return Err(Refusal::new(code, RefusalReason::Upstream, text).retry_after(wait));
+        }
+        tokio::select! {
+            () = app.clock().sleep_until(until) => {}
+            () = context.shared.closes() => {}
+        }
+        Ok(())
+    }
+}
+
+/// Returns the targets that are not paused, or when the first of them is open again. Where the store does not know the upstreams, the
+/// first open one serves.
+fn open_targets(context: &CallContext, now: Timestamp) -> Result<Vec<usize>, Timestamp> {
+    let route = context.route();
+    let paused = |target: usize| context.deployment(target).paused_until(now);
+    let targets = 0..route.targets.len();
+    let most = if route.charges_upstream() { targets.len() } else { 1 };
+    let open: Vec<usize> =
+        targets.clone().filter(|target| paused(*target).is_none()).take(most).collect();
+    if open.is_empty() { Err(targets.filter_map(paused).min().unwrap_or(now)) } else { Ok(open) }
+}
+
+/// The ask for a call at one upstream.
+struct Candidate<'a> {
+    target: usize,
+    ask: Ask<'a>,
+    tokens: Tokens,
+    estimate: Costs,
+}
+
+impl<'a> Candidate<'a> {
+    fn new(
+        context: &CallContext,
+        target: usize,
+        policies: &'a Policies,
+        headers: &HeaderMap,
+    ) -> Result<Self, Refusal> {
+        let CallContext { call, facts, .. } = context;
+        let upstream = &context.target(target).upstream;
+        let deployment = context.deployment(target);
+        let values = Values {
+            key: &context.key,
+            upstream: &upstream.name,
+            model: &deployment.model,
+            headers,
+        };
+        let mut ask: Option<Ask<'a>> = None;
+        for charge in &context.route().charges {
+            let policy =
+                policies.get(&charge.policy).map_err(|error| Refusal::undecided(&error))?;
+            let subject = charge
+                .subject
+                .fill(&values)
+                .map_err(|text| Refusal::new(ErrorCode::Forbidden, RefusalReason::Key, text))?;
+            ask = Some(match (ask, &charge.costs) {
+                (None, None) => Ask::new(policy, subject),
+                (None, Some(costs)) => Ask::new_costing(policy, subject, costs),
+                (Some(ask), None) => ask.and(policy, subject),
+                (Some(ask), Some(costs)) => ask.and_costing(policy, subject, costs),
+            });
+        }
+        let mut ask = ask.ok_or_else(|| Refusal::invalid("the route has no charges"))?;
+        let price = context.price(target);
+        let costs = |tokens| upstream.weights.costs(tokens, price);
+        let mut tokens = Tokens { input: 0, output: 0 };
+        deployment.calibrate(|known| tokens = estimate::tokens(call.kind(), facts, known));
+        if call.kind() == CallKind::Generate && facts.output_tokens_declared().is_none() {
+            tokens.output = estimate::fit_output(&ask, tokens, costs);
+        }
+        // A charge with costs of its own does not take those of the call.
+        let takes = |ask: &Ask<'_>, unit: &str| {
+            let charges = ask.charges().zip(&context.route().charges);
+            let mut charges = charges.filter(|(_, charge)| charge.costs.is_none());
+            charges.any(|(charge, _)| charge.policy().units().any(|known| known == unit))
+        };
+        if price.is_none() && takes(&ask, USD_MICROS) {
+            return Err(Refusal::invalid(format!(
+                "the cost of model {:?} is limited, and it has no price; use a model with one",
+                facts.model
+            )));
+        }
+        let mut estimate = Costs::new();
+        for (unit, amount) in costs(tokens).iter() {
+            if takes(&ask, unit) {
+                let amount = amount.min(NUMBER_MAX);
+                estimate.set(unit, amount);
+                ask = ask.cost(unit, amount);
+            }
+        }
+        Ok(Self { target, ask, tokens, estimate })
+    }
+}

@@ -1,0 +1,246 @@
+//! The body of a response: copied to the client while usage is read beside the copy.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use tollgate::gate::BoxFuture;
+use tollgate::{Span, Timestamp};
+use tollgate_providers::{StreamReader, UsageFields, UsageStripper};
+use tollgate_server::Busy;
+
+use crate::bounds::RESPONSE_BYTES_MAX;
+use crate::gateway::Shared;
+use crate::observe::Ending;
+use crate::open_call::OpenCall;
+use crate::upstream::Lease;
+
+/// The error of a response that broke off.
+pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of a response to a client.
+pub(crate) enum GatewayBody {
+    /// A body of the gateway itself.
+    Own(Option<Bytes>),
+    /// A body of an upstream.
+    Relay(Box<Relay>),
+}
+
+/// A response in progress.
+pub(crate) struct Relay {
+    incoming: Incoming,
+    shared: Arc<Shared>,
+    reader: Reader,
+    stripper: Option<UsageStripper>,
+    /// `None` after the end, and for calls that cost nothing.
+    call: Option<OpenCall>,
+    lease: Option<Lease>,
+    idle: IdleTimer,
+    _busy: Busy,
+}
+
+/// Reads the usage of a response.
+pub(crate) enum Reader {
+    /// There is none to read.
+    Nothing,
+    /// At the end of the whole body, which is kept in the pieces that it arrived in.
+    Whole(Vec<Bytes>, usize),
+    /// As it streams.
+    Stream(Box<StreamReader>),
+}
+
+/// Detects a silent upstream with one timer at a time, which costs less than one for each chunk.
+struct IdleTimer {
+    limit: Span,
+    heard: Timestamp,
+    timer: Option<BoxFuture<'static, ()>>,
+}
+
+impl Relay {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        (incoming, lease): (Incoming, Lease),
+        (reader, stripper): (Reader, Option<UsageStripper>),
+        call: Option<OpenCall>,
+        (busy, idle_timeout): (Busy, Span),
+    ) -> Self {
+        let mut relay = Self {
+            idle: IdleTimer { limit: idle_timeout, heard: shared.app.now(), timer: None },
+            shared: Arc::clone(shared),
+            incoming,
+            reader,
+            stripper,
+            call,
+            lease: Some(lease),
+            _busy: busy,
+        };
+        if relay.incoming.is_end_stream() {
+            relay.complete();
+        }
+        relay
+    }
+
+    /// Reads `bytes`, and returns what the client gets of them.
+    fn pass(&mut self, bytes: Bytes) -> Bytes {
+        match &mut self.reader {
+            Reader::Nothing => {}
+            Reader::Whole(pieces, size) => {
+                *size += bytes.len();
+                if *size <= RESPONSE_BYTES_MAX {
+                    pieces.push(bytes.clone());
+                } else {
+                    self.reader = Reader::Nothing;
+                }
+            }
+            Reader::Stream(reader) => reader.feed(&bytes),
+        }
+        let Some(stripper) = &mut self.stripper else { return bytes };
+        let mut stripped = Vec::with_capacity(bytes.len());
+        stripper.feed(&bytes, &mut stripped);
+        stripped.into()
+    }
+
+    /// Ends the call after the whole response.
+    fn complete(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.keep(self.shared.app.now());
+        }
+        let Some(call) = self.call.take() else { return };
+        match &mut self.reader {
+            Reader::Nothing => call.complete(None, None),
+            Reader::Whole(pieces, _) => {
+                let usage = read_whole(&call, pieces);
+                call.complete(usage.as_ref(), None);
+            }
+            Reader::Stream(reader) => {
+                reader.finish();
+                if reader.is_complete() || reader.usage().is_some() {
+                    call.complete(reader.usage().as_ref(), Some(reader));
+                } else {
+                    call.broken(Ending::UpstreamFailed, Some(reader));
+                }
+            }
+        }
+    }
+
+    /// Ends the call in the middle of the response.
+    fn break_off(&mut self, ending: Ending) {
+        let Some(call) = self.call.take() else { return };
+        match &mut self.reader {
+            // A client may leave at the last event, without waiting for the end of the body.
+            Reader::Stream(reader) if reader.is_complete() => {
+                call.complete(reader.usage().as_ref(), Some(reader));
+            }
+            Reader::Stream(reader) => call.broken(ending, Some(reader)),
+            _ => call.broken(ending, None),
+        }
+    }
+
+    fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let limit = self.idle.limit;
+        let clock = self.shared.app.clock();
+        loop {
+            let timer =
+                self.idle.timer.get_or_insert_with(|| clock.sleep_until(self.idle.heard + limit));
+            ready!(timer.as_mut().poll(context));
+            if self.idle.heard + limit <= clock.now() {
+                return Poll::Ready(());
+            }
+            self.idle.timer = None;
+        }
+    }
+
+    fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        loop {
+            let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
+                ready!(self.poll_idle(context));
+                self.break_off(Ending::UpstreamFailed);
+                return Poll::Ready(Some(Err("the upstream was silent for too long".into())));
+            };
+            match frame {
+                Some(Ok(frame)) => {
+                    self.idle.heard = self.shared.app.now();
+                    let frame = match frame.into_data() {
+                        Ok(bytes) => {
+                            let bytes = self.pass(bytes);
+                            // The server may not poll again after the last byte that was announced.
+                            if self.stripper.is_none() && self.incoming.is_end_stream() {
+                                self.complete();
+                            }
+                            if bytes.is_empty() {
+                                continue;
+                            }
+                            Frame::data(bytes)
+                        }
+                        Err(frame) => frame,
+                    };
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+                Some(Err(error)) => {
+                    self.break_off(Ending::UpstreamFailed);
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+                None => {
+                    self.complete();
+                    let mut rest = Vec::new();
+                    if let Some(mut stripper) = self.stripper.take() {
+                        stripper.finish(&mut rest);
+                    }
+                    let rest = (!rest.is_empty()).then(|| Ok(Frame::data(rest.into())));
+                    return Poll::Ready(rest);
+                }
+            }
+        }
+    }
+}
+
+/// The client disconnected.
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.break_off(Ending::ClientGone);
+    }
+}
+
+fn read_whole(call: &OpenCall, pieces: &[Bytes]) -> Option<UsageFields> {
+    match pieces {
+        [piece] => call.context.call.read_response(piece),
+        pieces => call.context.call.read_response(&pieces.concat()),
+    }
+}
+
+impl Body for GatewayBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Relay(relay) => relay.poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Own(bytes) => bytes.is_none(),
+            Self::Relay(relay) => relay.stripper.is_none() && relay.incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Own(bytes) => {
+                let bytes = bytes.as_ref().map_or(0, Bytes::len);
+                SizeHint::with_exact(u64::try_from(bytes).unwrap_or(u64::MAX))
+            }
+            Self::Relay(relay) if relay.stripper.is_none() => relay.incoming.size_hint(),
+            Self::Relay(_) => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! One upstream: its address and credential, and its connections.
+//!
+//! A connection is opened before the call is committed to it, so that a permit which has become stale meanwhile is not used, and a
+//! connection failure is known to have sent nothing. hyper-util's client does both in one step.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, Uri};
+use tollgate::internal::timeout;
+use tollgate::{Clock, Error, ErrorKind, Timestamp};
+use tollgate_providers::{Dialect, UsageMap};
+use tollgate_transport::http::{Connector, Version, connector};
+use tollgate_transport::tls::{ClientTls, TlsOptions};
+use tower::ServiceExt as _;
+
+use crate::bounds::{BUFFER_BYTES_MAX, IDLE_CONNECTION_MAX, IDLE_CONNECTIONS_MAX};
+use crate::config::Limits;
+use crate::estimate::Weights;
+use crate::options::Upstream;
+use crate::send_state::{RequestBody, SendState};
+
+type Sender = SendRequest<RequestBody>;
+
+/// An upstream that calls are sent to.
+pub(crate) struct UpstreamState {
+    pub(crate) name: String,
+    pub(crate) dialect: Dialect,
+    pub(crate) url: String,
+    pub(crate) usage: UsageMap,
+    pub(crate) weights: Weights,
+    pub(crate) inject_usage: bool,
+    models: BTreeMap<String, String>,
+    /// Scheme and authority.
+    origin: Uri,
+    host: HeaderValue,
+    /// What precedes the path of a call.
+    base_path: String,
+    key_header: (HeaderName, HeaderValue),
+    connector: Connector,
+    idle: Mutex<VecDeque<Idle>>,
+}
+
+struct Idle {
+    sender: Sender,
+    since: Timestamp,
+}
+
+/// A call to send.
+#[derive(Debug)]
+pub(crate) struct Outgoing<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) target: &'a Uri,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: &'a Bytes,
+    pub(crate) state: &'a Arc<SendState>,
+    pub(crate) use_by: Option<Timestamp>,
+}
+
+/// Why there is no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendFailure {
+    /// There was no connection; nothing was sent.
+    NotConnected,
+    /// The permit was to be used earlier; nothing was sent.
+    TooLate,
+    /// The connection ended before the response began. The upstream may have processed the call.
+    Interrupted,
+    /// The response did not begin in time. The upstream may process the call.
+    TimedOut,
+}
+
+/// The head of a response, and its connection.
+pub(crate) struct Answer {
+    pub(crate) response: Response<Incoming>,
+    pub(crate) lease: Lease,
+}
+
+/// A connection in use. It is reused only if [`keep`](Self::keep) is called after the whole response was read.
+pub(crate) struct Lease {
+    upstream: Arc<UpstreamState>,
+    sender: Sender,
+}
+
+impl Lease {
+    pub(crate) fn keep(self, now: Timestamp) {
+        self.upstream.put(self.sender, now);
+    }
+}
+
+impl UpstreamState {
+    pub(crate) fn new(
+        upstream: &Upstream,
+        native: impl FnOnce() -> ClientTls,
+    ) -> Result<Self, Error> {
+        let at = |text: String| {
+            Error::new(ErrorKind::Invalid, format!("upstream {:?}: {text}", upstream.name))
+        };
+        let wrong_url =
+            || at(format!("url {:?} is not like {:?}", upstream.url, upstream.dialect.url()));
+        let uri: Uri = upstream.url.parse().map_err(|_| wrong_url())?;
+        let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+            return Err(wrong_url());
+        };
+        if !["http", "https"].contains(&scheme) || uri.query().is_some() {
+            return Err(wrong_url());
+        }
+        if authority.as_str().contains('@') {
+            return Err(at("url must not hold credentials; give the key apart from it".to_owned()));
+        }
+        let tls = match &upstream.authority {
+            _ if scheme == "http" => None,
+            None => Some(native()),
+            Some(pem) => {
+                let options = TlsOptions::default().authority(pem.clone());
+                Some(ClientTls::new(&options).map_err(|error| at(error.to_string()))?)
+            }
+        };
+        let header = upstream.dialect.key_header();
+        let value = format!("{}{}", header.prefix, upstream.key.reveal());
+        let mut value = HeaderValue::try_from(value)
+            .map_err(|_| at("key has characters that a header cannot hold".to_owned()))?;
+        value.set_sensitive(true);
+        if upstream.key.reveal().is_empty() {
+            return Err(at("key is empty; set it, or the variable that holds it".to_owned()));
+        }
+        if upstream.name.is_empty() {
+            return Err(at("name is empty".to_owned()));
+        }
+        let host = HeaderValue::try_from(authority.as_str()).map_err(|_| wrong_url())?;
+        let origin = Uri::builder().scheme(scheme).authority(authority.clone()).path_and_query("/");
+        Ok(Self {
+            name: upstream.name.clone(),
+            dialect: upstream.dialect,
+            url: upstream.url.clone(),
+            usage: upstream.usage.clone(),
+            weights: Weights::new(upstream.dialect, &upstream.usage),
+            inject_usage: upstream.inject_usage,
+            models: upstream.models.clone(),
+            origin: origin.build().map_err(|_| wrong_url())?,
+            host,
+            base_path: uri.path().trim_end_matches('/').to_owned(),
+            key_header: (HeaderName::from_static(header.name), value),
+            connector: connector(tls.as_ref(), Version::Http1, None),
+            idle: Mutex::default(),
+        })
+    }
+
+    /// Returns the name of `model` here.
+    pub(crate) fn model<'a>(&'a self, model: &'a str) -> &'a str {
+        self.models.get(model).map_or(model, String::as_str)
+    }
+
+    /// Returns the target of a call to `path` here.
+    pub(crate) fn target(&self, path: &str, query: Option<&str>) -> Option<Uri> {
+        let target = match query {
+            None => format!("{}{path}", self.base_path),
+            Some(query) => format!("{}{path}?{query}", self.base_path),
+        };
+        Uri::try_from(target).ok()
+    }
+
+    /// Adds the headers that are particular to this upstream.
+    pub(crate) fn authorize(&self, headers: &mut HeaderMap) {
+        headers.insert(hyper::header::HOST, self.host.clone());
+        headers.insert(self.key_header.0.clone(), self.key_header.1.clone());
+    }
+
+    /// Sends a call and returns the head of the response.
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        call: &Outgoing<'_>,
+        limits: &Limits,
+        clock: &dyn Clock,
+    ) -> Result<Answer, SendFailure> {
+        loop {
+            let pooled = self.take(clock.now());
+            let is_pooled = pooled.is_some();
+            let mut sender = match pooled {
+                Some(sender) => sender,
+                None => timeout(clock, limits.connect_timeout, self.connect())
+                    .await
+                    .flatten()
+                    .ok_or(SendFailure::NotConnected)?,
+            };
+            if sender.ready().await.is_err() {
+                if is_pooled {
+                    continue;
+                }
+                return Err(SendFailure::NotConnected);
+            }
+            if call.use_by.is_some_and(|use_by| use_by < clock.now()) {
+                self.put(sender, clock.now());
+                return Err(SendFailure::TooLate);
+            }
+            let mut request = Request::new(RequestBody::new(call.body.clone(), call.state));
+            *request.method_mut() = call.method.clone();
+            *request.uri_mut() = call.target.clone();
+            *request.headers_mut() = call.headers.clone();
+            let response = sender.try_send_request(request);
+            match timeout(clock, limits.first_byte_timeout, response).await {
+                None => return Err(SendFailure::TimedOut),
+                Some(Ok(response)) => {
+                    let lease = Lease { upstream: Arc::clone(self), sender };
+                    return Ok(Answer { response, lease });
+                }
+                Some(Err(mut error)) => {
+                    let is_unsent = error.take_message().is_some() || !call.state.is_sent();
+                    if !is_unsent {
+                        return Err(SendFailure::Interrupted);
+                    }
+                    call.state.reset();
+                    if !is_pooled {
+                        return Err(SendFailure::NotConnected);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn connect(&self) -> Option<Sender> {
+        let stream = self.connector.clone().oneshot(self.origin.clone()).await;
+        let stream = stream.inspect_err(|error| {
+            tracing::debug!(upstream = self.name, error = &**error, "could not connect");
+        });
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(BUFFER_BYTES_MAX);
+        let (sender, connection) = builder.handshake(stream.ok()?).await.ok()?;
+        // It ends when its sender is dropped or the upstream closes it, and whoever reads a response sees the error.
+        tokio::spawn(async move { drop(connection.await) });
+        Some(sender)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the connection that was used last.
+    fn take(&self, now: Timestamp) -> Option<Sender> {
+        let mut idle = self.idle();
+        while let Some(Idle { sender, since }) = idle.pop_back() {
+            if IDLE_CONNECTION_MAX <= now.since(since) {
+                idle.clear();
+            } else if !sender.is_closed() {
+                return Some(sender);
+            }
+        }
+        None
+    }
+
+    fn put(&self, sender: Sender, now: Timestamp) {
+        if sender.is_closed() {
+            return;
+        }
+        let mut idle = self.idle();
+        let is_old =
+            |idle: &Idle| idle.sender.is_closed() || IDLE_CONNECTION_MAX <= now.since(idle.since);
+        while idle.front().is_some_and(is_old) || IDLE_CONNECTIONS_MAX <= idle.len() {
+            idle.pop_front();
+        }
+        idle.push_back(Idle { sender, since: now });
+    }
+}
+
+/// Omits the key.
+impl fmt::Debug for UpstreamState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpstreamState")
+            .field("name", &self.name)
+            .field("dialect", &self.dialect)
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}

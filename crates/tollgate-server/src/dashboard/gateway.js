@@ -1,0 +1,63 @@
+// The gateway for LLM APIs: its queue, and each model at each upstream. Hidden on a broker without one.
+
+import { byId, clock, element, micros, millis, number, write } from "/dashboard/page.js";
+
+const KIB = 1024;
+
+function bytes(value) {
+  if (value < KIB) return `${number(value)} bytes`;
+  if (value < KIB * KIB) return `${number(Math.ceil(value / KIB))} KiB`;
+  return `${(value / KIB / KIB).toFixed(1)} MiB`;
+}
+
+const calls = (count) => `${number(count)} ${count === 1 ? "call" : "calls"}`;
+
+function queueText(gateway) {
+  const at = `${calls(gateway.in_flight)} at a provider, ${bytes(gateway.held_bytes)} held`;
+  if (!gateway.waiting) return `No call waits for its quota; ${at}.`;
+  const oldest = gateway.oldest_wait_ms === undefined ? "" : `, the oldest for ${millis(gateway.oldest_wait_ms)}`;
+  return `${calls(gateway.waiting)} ${gateway.waiting === 1 ? "waits" : "wait"} for quota${oldest}; ${at}.`;
+}
+
+const mean = (row) => (row.waited_calls ? millis(Math.round(row.waited_ms / row.waited_calls)) : "–");
+
+const COLUMNS = [
+  ["model", "", (row) => row.model],
+  ["upstream", "who", (row) => row.upstream],
+  ["calls", "number", (row) => number(row.calls)],
+  ["now", "number", (row) => number(row.in_flight)],
+  ["waited", "number", (row) => number(row.waited_calls)],
+  ["mean wait", "number", mean],
+  ["first byte", "number", (row) => (row.first_byte_ms === undefined ? "–" : micros(1000 * row.first_byte_ms))],
+  ["input tokens", "number", (row) => number(row.input_tokens)],
+  ["output tokens", "number", (row) => number(row.output_tokens)],
+  ["refused", "number", (row) => number(row.refused)],
+];
+
+function notes(row) {
+  const closed = row.closed_until && element("span", { className: "tag stop" }, `closed until ${clock(row.closed_until)}`);
+  return [element("span", { className: "soft" }, row.dialect), closed].filter(Boolean);
+}
+
+function deploymentRow(row) {
+  const cells = COLUMNS.map(([name, kind, value], place) => {
+    const cell = element(place ? "td" : "th", { className: kind }, value(row));
+    if (place) cell.dataset.label = name; else cell.scope = "row";
+    if (!place) for (const note of notes(row)) cell.append(" ", note);
+    return cell;
+  });
+  return element("tr", {}, ...cells);
+}
+
+let drawn = "";
+
+export function showGateway({ gateway }) {
+  byId("gateway-section").hidden = !gateway;
+  if (!gateway) return;
+  write("gateway-queue", queueText(gateway));
+  const now = JSON.stringify(gateway.deployments);
+  if (now === drawn) return;
+  drawn = now;
+  const head = COLUMNS.map(([name, kind]) => element("th", { scope: "col", className: kind }, name));
+  byId("gateway").replaceChildren(element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...gateway.deployments.map(deploymentRow)));
+}
