@@ -1,5 +1,7 @@
 //! A gate that takes several charges apart, in one of the ways that seem to work.
 
+use std::borrow::Cow;
+
 use tollgate::gate::BoxFuture;
 use tollgate::{Error, Gate};
 use tollgate_core::{Ask, Decision, Operation, Outcome, Permit};
@@ -44,7 +46,7 @@ impl<G: Gate> Unjoined<G> {
             return Ok(outcome);
         };
         let claimed = Permit::for_ask(&left, *permit.grant(), Vec::new());
-        let parts = permit.parts().map(std::borrow::Cow::into_owned);
+        let parts = permit.parts().map(Cow::into_owned);
         let permit = Permit::joined(parts.chain([claimed]).collect());
         Ok(Outcome::Decided(Decision::Admitted(permit)))
     }

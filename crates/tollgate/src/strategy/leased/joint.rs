@@ -5,6 +5,7 @@
 //! block may end while the store decides. Its tokens must not be spent after that, so the permit of the store is released
 //! then, and the store decides the whole ask.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -109,11 +110,8 @@ impl<G: Gate> Leased<G> {
         permit: &Permit,
     ) -> Result<Outcome, Error> {
         let parts = operation.parts()?;
-        let from_store: Vec<Permit> = permit
-            .parts()
-            .filter(|part| !part.is_local())
-            .map(std::borrow::Cow::into_owned)
-            .collect();
+        let from_store: Vec<Permit> =
+            permit.parts().filter(|part| !part.is_local()).map(Cow::into_owned).collect();
         let from_store = (!from_store.is_empty()).then(|| Permit::joined(from_store));
         let gate = &self.0.gate;
         let at_store = match (operation, &from_store) {
@@ -179,14 +177,12 @@ fn applicable(actual: &Costs, permit: &Permit) -> Costs {
 /// Returns `permit` with the charges that the store renewed. A charge out of a block holds no slot and is returned as it is.
 fn renewed(permit: &Permit, at_store: Option<&Outcome>) -> Result<Outcome, Error> {
     let mut from_store: VecDeque<Permit> = match at_store {
-        Some(Outcome::Permitted(renewed)) => {
-            renewed.parts().map(std::borrow::Cow::into_owned).collect()
-        }
+        Some(Outcome::Permitted(renewed)) => renewed.parts().map(Cow::into_owned).collect(),
         Some(other) => return Err(crate::gate::unexpected(other)),
         None => VecDeque::new(),
     };
     let lost = || Error::new(ErrorKind::Corrupt, "the store renewed fewer charges than it gave");
-    let part = |part: std::borrow::Cow<'_, Permit>| match part.is_local() {
+    let part = |part: Cow<'_, Permit>| match part.is_local() {
         true => Ok(part.into_owned()),
         false => from_store.pop_front().ok_or_else(lost),
     };
@@ -238,7 +234,7 @@ impl<G: Gate> Spent<G> {
         for index in 0..ask.charges().len() {
             let permit = match local.front() {
                 Some((place, _)) if *place == index => local.pop_front().map(|(_, permit)| permit),
-                _ => from_store.next().map(std::borrow::Cow::into_owned),
+                _ => from_store.next().map(Cow::into_owned),
             };
             let own = |permit: Permit| match ask.has_own_costs(index) {
                 true => permit.with_own_costs(),

@@ -435,7 +435,7 @@ async fn is_conserved(seed: u64) -> u64 {
         rest().await;
     }
     shut_down(&gate).await;
-    let accounts = std::mem::take(&mut *accounts.lock().unwrap());
+    let accounts = accounts.lock().unwrap().clone();
     for (policy, subject) in &parties {
         let own = accounts.iter().filter(|(name, of, _)| name == policy.name() && of == subject);
         let admitted: u64 = own.map(|(.., amount)| amount).sum();
