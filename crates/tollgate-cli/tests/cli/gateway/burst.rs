@@ -15,7 +15,8 @@ fn burst(sdk: Sdk, rate: u64, margin: Span) {
     let quota = Quota { rpm: rate, minute: Span::from_secs(1), ..Quota::NONE };
     let assembled = Setup { limits: &limits, ..Setup::default() }
         .start(Settings { quota, ..Settings::default() });
-    let results = sdk.run(&assembled.gateway.url, KEY, &[&format!("burst:{CALLS}")]).expect("it runs");
+    let results =
+        sdk.run(&assembled.gateway.url, KEY, &[&format!("burst:{CALLS}")]).expect("it runs");
     assert_eq!(results["burst"]["errors"], serde_json::json!([]), "{results}");
     let fake = &assembled.provider.fake;
     let tally = fake.tally();

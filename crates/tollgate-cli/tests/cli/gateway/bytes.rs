@@ -6,14 +6,23 @@ use super::raw::{Raw, Reply, body};
 use super::{Assembled, Setup, model};
 
 /// Headers that differ from call to call, or belong to the connection.
-const OWN: [&str; 7] =
-    ["date", "x-request-id", "request-id", "connection", "transfer-encoding", "content-length", "x-tollgate-waited-ms"];
+const OWN: [&str; 7] = [
+    "date",
+    "x-request-id",
+    "request-id",
+    "connection",
+    "transfer-encoding",
+    "content-length",
+    "x-tollgate-waited-ms",
+];
 
 fn same(direct: &Reply, through: &Reply) {
     assert_eq!(direct.status, through.status);
     assert_eq!(direct.text(), through.text());
     assert_eq!(direct.body, through.body);
-    let passed = |reply: &Reply| reply.named().filter(|(name, _)| !OWN.contains(&name.as_str())).collect::<Vec<_>>();
+    let passed = |reply: &Reply| {
+        reply.named().filter(|(name, _)| !OWN.contains(&name.as_str())).collect::<Vec<_>>()
+    };
     assert_eq!(passed(direct), passed(through));
 }
 
@@ -57,7 +66,9 @@ fn bodies_and_streams_pass_byte_for_byte() {
 fn injected_usage_is_removed_again() {
     let assembled = Setup::default().start(Settings::default());
     let dialect = Dialect::OpenAi;
-    for more in ["", " \"stream_options\": {\"include_usage\": false}, ", " \"stream_options\": { } , "] {
+    for more in
+        ["", " \"stream_options\": {\"include_usage\": false}, ", " \"stream_options\": { } , "]
+    {
         let raw = Raw::new(dialect, odd(dialect, true, more), true);
         let (direct, through) = assembled.compare(dialect, &raw);
         assert_ne!(direct, through, "usage was asked for");
@@ -69,23 +80,28 @@ fn injected_usage_is_removed_again() {
 
 #[test]
 fn an_upstream_may_refuse_the_injection() {
-    let assembled = Setup { upstream: "inject_usage = false", ..Setup::default() }.start(Settings::default());
+    let assembled =
+        Setup { upstream: "inject_usage = false", ..Setup::default() }.start(Settings::default());
     let dialect = Dialect::OpenAi;
-    let (direct, through) = assembled.compare(dialect, &Raw::new(dialect, odd(dialect, true, ""), true));
+    let (direct, through) =
+        assembled.compare(dialect, &Raw::new(dialect, odd(dialect, true, ""), true));
     assert_eq!(direct, through);
 }
 
 #[test]
 fn a_mapped_model_is_all_that_changes() {
     let url_model = |dialect: Dialect, name: &str| {
-        let mut raw = Raw::new(dialect, odd(dialect, false, "").replace(model(dialect), name), false);
+        let mut raw =
+            Raw::new(dialect, odd(dialect, false, "").replace(model(dialect), name), false);
         raw.path = raw.path.replace(model(dialect), name);
         raw
     };
     for dialect in Dialect::ALL {
         let upstream = format!("models = {{ \"alias\" = \"{}\" }}", model(dialect));
-        let assembled = Setup { upstream: &upstream, ..Setup::default() }.start(Settings::default());
-        let direct = url_model(dialect, model(dialect)).direct(&assembled.provider.served.url(), dialect);
+        let assembled =
+            Setup { upstream: &upstream, ..Setup::default() }.start(Settings::default());
+        let direct =
+            url_model(dialect, model(dialect)).direct(&assembled.provider.served.url(), dialect);
         let through = url_model(dialect, "alias").through(&assembled.gateway.url, dialect);
         same(&direct, &through);
         let arrivals = assembled.provider.fake.arrivals();

@@ -12,10 +12,15 @@ use super::raw::Raw;
 #[test]
 fn a_client_that_leaves_a_stream_is_charged_what_was_sent() {
     let troubles = vec![Trouble::new(Fault::SlowStream(Span::from_millis(40)), When::Every(1))];
-    let assembled = Setup::default().start(Settings { troubles, length: 80, ..Settings::default() });
+    let assembled =
+        Setup::default().start(Settings { troubles, length: 80, ..Settings::default() });
     let (gateway, fake) = (&assembled.gateway, &assembled.provider.fake);
     for (number, dialect) in Dialect::ALL.into_iter().enumerate() {
-        let mut stream = Raw::say(dialect, "Tell me a long story.", true).open(&gateway.url, dialect, super::KEY);
+        let mut stream = Raw::say(dialect, "Tell me a long story.", true).open(
+            &gateway.url,
+            dialect,
+            super::KEY,
+        );
         let mut read = Vec::new();
         while String::from_utf8_lossy(&read).matches("data: {").count() < 8 {
             let mut bytes = [0; 512];

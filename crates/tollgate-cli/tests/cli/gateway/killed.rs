@@ -16,12 +16,14 @@ const CALLS: u64 = 120;
 fn two_gateways_on_one_redis_are_exact_when_one_is_killed() {
     let redis = Redis::start().expect("Redis starts");
     let quota = Quota { rpm: RATE, minute: Span::from_secs(1), ..Quota::NONE };
-    let provider = Provider::start(Settings { quota, latency: Span::from_millis(50), ..Settings::default() });
+    let provider =
+        Provider::start(Settings { quota, latency: Span::from_millis(50), ..Settings::default() });
     let limits = format!(
         "{{ name = \"rate\", unit = \"requests\", rule = \"rolling-window\", limit = {RATE}, window = \"1s\", margin = \"250ms\" }}"
     );
     let store = redis.snippet();
-    let config = Setup { store: &store, limits: &limits, ..Setup::default() }.config(&provider.served.url());
+    let config =
+        Setup { store: &store, limits: &limits, ..Setup::default() }.config(&provider.served.url());
     let gateways = [RunningGateway::start(&config), RunningGateway::start(&config)];
     let [doomed, other] = &gateways;
     let (answered, lost) = (AtomicU64::new(0), AtomicU64::new(0));

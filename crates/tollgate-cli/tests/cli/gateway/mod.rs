@@ -150,7 +150,12 @@ impl RunningGateway {
 
     /// Waits until no call holds a permit.
     fn settled(&self) {
-        let held = || Dialect::ALL.iter().map(|dialect| self.used("provider", dialect.name(), "running")).sum();
+        let held = || {
+            Dialect::ALL
+                .iter()
+                .map(|dialect| self.used("provider", dialect.name(), "running"))
+                .sum()
+        };
         let freed = eventually(|| (held() == 0_u64).then_some(()));
         assert!(freed.is_some(), "{} permits are held", held());
     }

@@ -44,7 +44,8 @@ impl Reply {
             Dialect::Anthropic => body["type"] == "error" && error["type"].is_string(),
             Dialect::Gemini => error["code"] == self.status && error["status"].is_string(),
         };
-        let is_json = self.header("content-type").is_some_and(|it| it.starts_with("application/json"));
+        let is_json =
+            self.header("content-type").is_some_and(|it| it.starts_with("application/json"));
         let message = error["message"].as_str().filter(|message| !message.is_empty());
         message.filter(|_| is_shaped && is_json).map(str::to_owned)
     }
@@ -63,7 +64,9 @@ impl Raw {
         let path = match (dialect, is_stream) {
             (Dialect::OpenAi, _) => "/v1/chat/completions".to_owned(),
             (Dialect::Anthropic, _) => "/v1/messages".to_owned(),
-            (Dialect::Gemini, false) => format!("/v1beta/models/{}:generateContent", model(dialect)),
+            (Dialect::Gemini, false) => {
+                format!("/v1beta/models/{}:generateContent", model(dialect))
+            }
             (Dialect::Gemini, true) => {
                 format!("/v1beta/models/{}:streamGenerateContent?alt=sse", model(dialect))
             }
@@ -162,7 +165,8 @@ fn dechunked(mut bytes: &[u8]) -> Vec<u8> {
         let Some(end) = bytes.windows(2).position(|two| two == b"\r\n") else { return data };
         let size = std::str::from_utf8(&bytes[..end]).ok();
         let size = size.and_then(|size| usize::from_str_radix(size.trim(), 16).ok()).unwrap_or(0);
-        let Some(chunk) = bytes.get(end + 2..end + 2 + size).filter(|chunk| !chunk.is_empty()) else {
+        let Some(chunk) = bytes.get(end + 2..end + 2 + size).filter(|chunk| !chunk.is_empty())
+        else {
             return data;
         };
         data.extend_from_slice(chunk);

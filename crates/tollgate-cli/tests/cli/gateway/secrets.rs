@@ -48,7 +48,9 @@ fn keys_and_prompts_are_in_no_log_metric_or_error() {
         for wrong in [format!("{KEY}-wrong"), format!("{PROMPT}-key")] {
             ours += &Raw::say(dialect, PROMPT, false).send(&gateway.url, dialect, &wrong).text();
         }
-        ours += &Raw::new(dialect, format!("{{\"model\": {PROMPT}"), false).through(&gateway.url, dialect).text();
+        ours += &Raw::new(dialect, format!("{{\"model\": {PROMPT}"), false)
+            .through(&gateway.url, dialect)
+            .text();
         let mut query = Raw::say(dialect, PROMPT, false);
         query.path += &format!("?key={KEY}-wrong");
         ours += &query.send(&gateway.url, dialect, "").text();
@@ -57,7 +59,8 @@ fn keys_and_prompts_are_in_no_log_metric_or_error() {
         ours += &get(&gateway.broker.url, path);
     }
     for arrival in assembled.provider.fake.arrivals() {
-        let is_leaked = arrival.headers.iter().any(|(name, value)| value.contains(KEY) || name == "cookie");
+        let is_leaked =
+            arrival.headers.iter().any(|(name, value)| value.contains(KEY) || name == "cookie");
         assert!(!is_leaked, "{arrival:?}");
     }
     let (_, printed, log) = gateway.broker.end("-TERM");
