@@ -6,6 +6,7 @@ mod bytes;
 mod dropped;
 mod faults;
 mod killed;
+mod operation;
 mod raw;
 mod sdks;
 mod secrets;
