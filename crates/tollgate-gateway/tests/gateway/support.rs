@@ -69,6 +69,16 @@ pub(crate) fn per_minute(name: &str, requests: u64, tokens: u64) -> Policy {
     Policy::new(name, limits).unwrap()
 }
 
+/// Generous limits whose use does not fade while a test moves the clock.
+pub(crate) fn lasting(name: &str) -> Policy {
+    let day = |count| RollingWindow::new(count, Span::from_hours(24));
+    let limits = [
+        Limit::new("rpm", "requests", day(1_000)),
+        Limit::new("tpm", "tokens", day(1_000_000)),
+    ];
+    Policy::new(name, limits).unwrap()
+}
+
 impl Setup {
     /// One upstream and one route for all models, which charges the user and the upstream generously.
     pub(crate) fn new(dialect: Dialect) -> Self {
@@ -86,10 +96,7 @@ impl Setup {
         options.keys.push(GatewayKey::new("caller", KeyHash::from_key(KEY)));
         Self {
             dialect,
-            policies: vec![
-                per_minute("user", 1_000, 1_000_000),
-                per_minute("provider", 1_000, 1_000_000),
-            ],
+            policies: vec![lasting("user"), lasting("provider")],
             options,
             fake: Settings::default(),
             upstreams: 1,

@@ -205,7 +205,7 @@ async fn the_estimate_learns_from_settled_calls() {
     }
     harness.quiet().await;
     let input = harness.fake().arrivals().pop().unwrap().input;
-    harness.clock.advance(Span::from_mins(10));
+    harness.clock.advance(Span::from_hours(25));
     // The response does not come, so the estimate stays charged.
     harness.fake().set(tollgate_testkit::fakes::llm::Settings {
         troubles: vec![tollgate_testkit::fakes::llm::Trouble::new(
