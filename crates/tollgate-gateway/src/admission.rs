@@ -1,7 +1,6 @@
 //! From a call to a permit: which upstreams may serve it, what it is charged to, and the wait for admission.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use hyper::HeaderMap;
 use tollgate::core::bounds::NUMBER_MAX;
@@ -27,23 +26,6 @@ pub(crate) struct Waiting {
     ticket: Ticket,
     /// The status of the upstream's last refusal.
     pub(crate) last_status: Option<u16>,
-}
-
-/// Counts a call that waits.
-struct Counted<'a>(&'a Shared);
-
-impl<'a> Counted<'a> {
-    fn new(shared: &'a Shared, most: usize) -> Result<Self, Refusal> {
-        let counted = Self(shared);
-        let waiting = shared.waiting.fetch_add(1, Ordering::Relaxed);
-        if most <= waiting { Err(Refusal::full("waiting calls")) } else { Ok(counted) }
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Waiting {
@@ -81,7 +63,9 @@ impl Waiting {
         headers: &HeaderMap,
     ) -> Result<OpenCall, Refusal> {
         let app = &context.shared.app;
-        let _counted = Counted::new(&context.shared, context.config.limits.queue_calls_max)?;
+        let most = context.config.limits.queue_calls_max;
+        let entered = context.shared.waiting.enter(self.began, most);
+        let _entered = entered.ok_or_else(|| Refusal::full("waiting calls"))?;
         loop {
             if app.is_closing() {
                 return Err(Refusal::stopping());

@@ -13,6 +13,7 @@ use crate::handler;
 use crate::observe::{GatewayEvent, GatewayObserver};
 use crate::options::GatewayOptions;
 use crate::snapshot::GatewaySnapshot;
+use crate::waiting_calls::WaitingCalls;
 
 /// Serves the APIs of LLM providers: admits each call at `app`, forwards it and settles it.
 ///
@@ -28,7 +29,7 @@ pub(crate) struct Shared {
     observer: OnceLock<Arc<dyn GatewayObserver>>,
     config: RwLock<Arc<Config>>,
     /// Calls that wait for admission.
-    pub(crate) waiting: AtomicUsize,
+    pub(crate) waiting: WaitingCalls,
     /// Bytes of request bodies.
     pub(crate) held_bytes: AtomicUsize,
     /// Calls with a permit.
@@ -105,8 +106,13 @@ impl Gateway {
     pub fn snapshot(&self) -> GatewaySnapshot {
         let shared = &self.shared;
         let (config, now) = (shared.config(), shared.app.now());
+        let (waiting_calls, oldest) = shared.waiting.read();
         GatewaySnapshot {
-            waiting_calls: shared.waiting.load(Ordering::Relaxed),
+            waiting_calls,
+            oldest_wait: oldest.map(|began| {
+                let now = shared.app.clock().monotonic();
+                Span::from_micros(now.as_micros().saturating_sub(began.as_micros()))
+            }),
             held_bytes: shared.held_bytes.load(Ordering::Relaxed),
             in_flight: shared.in_flight.load(Ordering::Relaxed),
             deployments: config

@@ -21,8 +21,10 @@ mod send_state;
 mod snapshot;
 mod template;
 mod upstream;
+mod waiting_calls;
 
 pub use gateway::Gateway;
 pub use observe::{Ending, GatewayEvent, GatewayObserver, RefusalReason};
 pub use options::{ChargeTemplate, GatewayKey, GatewayOptions, Route, Secret, Upstream};
 pub use snapshot::{DeploymentSnapshot, GatewaySnapshot};
+pub use template::Template;

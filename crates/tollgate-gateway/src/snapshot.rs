@@ -7,6 +7,8 @@ use tollgate::{Span, Timestamp};
 pub struct GatewaySnapshot {
     /// Calls that wait for admission.
     pub waiting_calls: usize,
+    /// For how long the oldest of them has waited.
+    pub oldest_wait: Option<Span>,
     /// Bytes of the request bodies that are held.
     pub held_bytes: usize,
     /// Calls at upstreams.

@@ -2,13 +2,17 @@
 
 use hyper::HeaderMap;
 use hyper::header::HeaderName;
+use tollgate::internal::nearest;
 use tollgate::{Error, ErrorKind};
 
 use crate::options::GatewayKey;
 
-/// A parsed subject of a charge.
+/// The names of placeholders, apart from headers.
+const KNOWN: [&str; 5] = ["key.subject", "key.team", "key.name", "upstream", "model"];
+
+/// A parsed subject of a [`ChargeTemplate`](crate::ChargeTemplate).
 #[derive(Clone, Debug)]
-pub(crate) struct Template(Vec<Part>);
+pub struct Template(Vec<Part>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
@@ -32,7 +36,10 @@ pub(crate) struct Values<'a> {
 
 impl Template {
     /// Parses `text`; braces are placeholders.
-    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if `text` is empty, or has an unknown placeholder.
+    pub fn parse(text: &str) -> Result<Self, Error> {
         let invalid = |why: String| Error::new(ErrorKind::Invalid, why);
         let mut parts = Vec::new();
         let mut rest = text;
@@ -44,9 +51,11 @@ impl Template {
                 invalid(format!("subject {text:?} has no closing brace after {{{after}"))
             })?;
             parts.push(Part::parse(name).ok_or_else(|| {
+                let hint = nearest(name, KNOWN).map(|name| format!(" did you mean {{{name}}}?"));
                 invalid(format!(
-                    "subject {text:?} has an unknown placeholder {{{name}}}; use {{key.subject}}, {{key.team}}, {{key.name}}, \
-                     {{upstream}}, {{model}} or {{header.NAME}}"
+                    "subject {text:?} has an unknown placeholder {{{name}}};{} use {{key.subject}}, {{key.team}}, {{key.name}}, \
+                     {{upstream}}, {{model}} or {{header.NAME}}",
+                    hint.unwrap_or_default()
                 ))
             })?);
             rest = after;
@@ -61,15 +70,20 @@ impl Template {
     }
 
     /// Returns whether the subject differs between upstreams.
-    pub(crate) fn names_upstream(&self) -> bool {
+    #[must_use]
+    pub fn names_upstream(&self) -> bool {
         self.0.contains(&Part::Upstream)
     }
 
-    pub(crate) fn names_team(&self) -> bool {
+    /// Returns whether it names the team of the key.
+    #[must_use]
+    pub fn names_team(&self) -> bool {
         self.0.contains(&Part::KeyTeam)
     }
 
-    pub(crate) fn names_header(&self) -> bool {
+    /// Returns whether it names a header, which only trusted keys may send.
+    #[must_use]
+    pub fn names_header(&self) -> bool {
         self.0.iter().any(|part| matches!(part, Part::Header(_)))
     }
 

@@ -340,7 +340,7 @@ impl<'a> Probe<'a> {
         if head.status == StatusCode::OK {
             return (answer, Some(body));
         }
-        let error = classify_error(dialect, url, head.status, &head.headers, &body, now);
+        let error = classify_error(url, head.status, &head.headers, &body, now);
         let status = head.status.as_u16();
         answer.problem = Some(match error.kind {
             ProviderErrorKind::Denied => {

@@ -62,7 +62,7 @@ fn stats(snapshot: GatewaySnapshot) -> GatewayStats {
     GatewayStats {
         waiting: snapshot.waiting_calls as u64,
         held_bytes: snapshot.held_bytes as u64,
-        oldest_wait_ms: None,
+        oldest_wait_ms: snapshot.oldest_wait.map(|waited| waited.as_millis_ceil()),
         in_flight: snapshot.in_flight as u64,
         deployments: snapshot.deployments.into_iter().map(deployment_stats).collect(),
     }

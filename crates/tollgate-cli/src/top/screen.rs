@@ -1,6 +1,7 @@
 //! The screen of `tollgate top` as text, a pure function of the responses of the broker.
 
-use tollgate_protocol::json::StatsResponse;
+use tollgate::Span;
+use tollgate_protocol::json::{GatewayStats, StatsResponse};
 use unicode_width::UnicodeWidthChar as _;
 
 use super::Snapshot;
@@ -136,10 +137,24 @@ fn head(stats: &StatsResponse) -> Vec<String> {
         0 => String::new(),
         dropped => format!("   {dropped} records dropped"),
     };
-    vec![
+    let mut lines = vec![
         format!("tollgate{since}"),
         format!("store {} {state}{owing}   {latency}{dropped}", store.kind),
-    ]
+    ];
+    lines.extend(stats.gateway.as_ref().map(gateway_line));
+    lines
+}
+
+fn gateway_line(gateway: &GatewayStats) -> String {
+    let GatewayStats { waiting, oldest_wait_ms, in_flight, deployments, .. } = gateway;
+    let oldest = oldest_wait_ms
+        .map(|waited| format!(" (the oldest {})", Span::from_millis(waited).humanize()));
+    let closed = deployments.iter().filter(|it| it.closed_until.is_some()).count();
+    let closed = if closed == 0 { String::new() } else { format!(", {closed} closed") };
+    format!(
+        "gateway {waiting} calls wait{}, {in_flight} at a provider{closed}",
+        oldest.unwrap_or_default()
+    )
 }
 
 #[cfg(test)]
@@ -196,6 +211,20 @@ mod tests {
             .override_for("alice", burst(40).into())
             .build()
             .unwrap()
+    }
+
+    #[test]
+    fn the_queue_of_a_gateway_is_a_line_of_the_head() {
+        let mut now = snapshot(1, 1);
+        assert!(!draw(&now, None, None, TALL).contains("gateway"));
+        now.stats.gateway = Some(GatewayStats {
+            waiting: 25,
+            oldest_wait_ms: Some(42_000),
+            in_flight: 3,
+            ..Default::default()
+        });
+        let text = draw(&now, None, None, TALL);
+        assert!(text.contains("gateway 25 calls wait (the oldest 42s), 3 at a provider"), "{text}");
     }
 
     #[test]

@@ -35,6 +35,7 @@ const scenarios = {
   async live(browser) {
     const { page, problems } = await opened(browser, {});
     assert.equal(await page.locator("#recent-note").textContent(), "Nothing was refused yet.");
+    assert.ok(await page.locator("#gateway-section").isHidden());
     await ask("api", "alice", 3);
     await page.locator("#all-admitted", { hasText: "2 in all" }).waitFor();
     await page.locator("#all-refused", { hasText: "1 in all" }).waitFor();
@@ -128,6 +129,19 @@ const scenarios = {
     await page.getByLabel("Subject").press("Enter");
     await page.locator("#standing", { hasText: "0 of 2 requests" }).waitFor();
     assert.deepEqual(problems, []);
+  },
+
+  /** The queue of the gateway and each model at each upstream, on a phone and on a desk. */
+  async gateway(browser) {
+    for (const width of [360, 1280]) {
+      const { page, problems } = await opened(browser, { viewport: { width, height: 740 } });
+      await page.locator("#gateway-queue", { hasText: /^1 call waits for quota, the oldest for .+; 0 calls at a provider/ }).waitFor();
+      const row = page.locator("#gateway tbody tr", { hasText: "gpt*" });
+      assert.match(await row.innerText(), /openai[^]*1[^]*0[^]*0/);
+      const [wide, room] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+      assert.ok(wide <= room, `${wide} on ${room}`);
+      assert.deepEqual(problems, []);
+    }
   },
 
   /** The store is away, and the page says so. */

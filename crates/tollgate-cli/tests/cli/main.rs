@@ -17,6 +17,8 @@ mod deploy;
 mod drs;
 mod dynamodb;
 mod folder;
+#[cfg(feature = "gateway")]
+mod gateway;
 mod grpc_clients;
 mod help;
 mod http;

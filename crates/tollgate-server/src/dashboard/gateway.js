@@ -1,6 +1,6 @@
 // The gateway for LLM APIs: its queue, and each model at each upstream. Hidden on a broker without one.
 
-import { byId, clock, element, millis, number, write } from "/dashboard/page.js";
+import { byId, clock, element, micros, millis, number, write } from "/dashboard/page.js";
 
 const KIB = 1024;
 
@@ -19,7 +19,7 @@ function queueText(gateway) {
   return `${calls(gateway.waiting)} ${gateway.waiting === 1 ? "waits" : "wait"} for quota${oldest}; ${at}.`;
 }
 
-const mean = (row) => (row.waited_calls ? `${millis(Math.round(row.waited_ms / row.waited_calls))}` : "–");
+const mean = (row) => (row.waited_calls ? millis(Math.round(row.waited_ms / row.waited_calls)) : "–");
 
 const COLUMNS = [
   ["model", "", (row) => row.model],
@@ -28,7 +28,7 @@ const COLUMNS = [
   ["now", "number", (row) => number(row.in_flight)],
   ["waited", "number", (row) => number(row.waited_calls)],
   ["mean wait", "number", mean],
-  ["first byte", "number", (row) => (row.first_byte_ms === undefined ? "–" : millis(row.first_byte_ms))],
+  ["first byte", "number", (row) => (row.first_byte_ms === undefined ? "–" : micros(1000 * row.first_byte_ms))],
   ["input tokens", "number", (row) => number(row.input_tokens)],
   ["output tokens", "number", (row) => number(row.output_tokens)],
   ["refused", "number", (row) => number(row.refused)],

@@ -3,7 +3,8 @@
 mod keys;
 mod prices;
 mod routes;
-mod template;
+#[cfg(test)]
+mod tests;
 mod upstreams;
 
 use std::collections::BTreeSet;

@@ -9,11 +9,11 @@ use tollgate::internal::Step;
 use tollgate::policy::Policies;
 use tollgate::{Costs, Policy, Span};
 use tollgate_config::{Diagnostic, Document};
-use tollgate_gateway::{ChargeTemplate, Route, bounds};
+use tollgate_gateway::{ChargeTemplate, Route, Template, bounds};
 use tollgate_providers::{Prices, USD_MICROS};
+use tollgate_server::keys::matches;
 
 use super::keys::GatewayKeyConfig;
-use super::template::{self, Placeholder};
 use super::upstreams::UpstreamConfig;
 use super::{check_name, unknown};
 
@@ -112,7 +112,7 @@ impl Checks<'_> {
             ));
         }
         let upstreams = self.upstreams(table)?;
-        self.check_models(table, &upstreams, earlier)?;
+        self.check_models(&name, table, &upstreams, earlier)?;
         if !(1..=CHARGES_MAX).contains(&table.charges.len()) {
             let message = format!(
                 "a route has 1 to {CHARGES_MAX} charges, as in {{ policy = \"gpt-4o\", subject = \"{{upstream}}\" }}"
@@ -122,7 +122,7 @@ impl Checks<'_> {
         let charges = table.charges.iter().enumerate();
         let charges = charges.map(|(index, charge)| {
             let policy = self.charge(index, charge, &name, &upstreams)?;
-            self.check_money(index, charge, policy, &table.models)?;
+            self.check_money(index, charge, policy, &table.models, &upstreams)?;
             let costs = charge.costs.as_ref().map(|costs| {
                 costs.iter().map(|(unit, amount)| (unit.as_str(), *amount)).collect::<Costs>()
             });
@@ -175,9 +175,10 @@ impl Checks<'_> {
         Ok(found)
     }
 
-    /// Checks the patterns of models, also that an earlier route does not have them already.
+    /// Checks the patterns of models, also that an earlier route for the same keys does not have them already.
     fn check_models(
         &self,
+        name: &str,
         table: &RouteTable,
         upstreams: &[&UpstreamConfig],
         earlier: &[Route],
@@ -190,6 +191,7 @@ impl Checks<'_> {
             self.upstreams.iter().find(|upstream| upstream.name == *name).map(|it| it.dialect)
         };
         let own = upstreams.first().map(|upstream| upstream.dialect);
+        let keys = self.keys.iter().filter(|key| key.may_use(name));
         for (index, model) in table.models.iter().enumerate() {
             let blame =
                 |message: String| (vec![Step::Field("models"), Step::Element(index)], message);
@@ -198,10 +200,12 @@ impl Checks<'_> {
                     "{model:?} is not the name of a model, as in \"gpt-4o\", or a pattern, as in \"gpt-4o*\""
                 )));
             }
-            let is_same = |route: &&Route| {
-                route.models.contains(model) && route.upstreams.first().and_then(dialect) == own
+            let hides = |route: &&Route| {
+                route.models.contains(model)
+                    && route.upstreams.first().and_then(dialect) == own
+                    && keys.clone().all(|key| key.may_use(&route.name))
             };
-            if let Some(route) = earlier.iter().find(is_same) {
+            if let Some(route) = earlier.iter().find(hides) {
                 return Err(blame(format!(
                     "the route {:?} has {model:?} already, and the first route that matches serves a call; remove it here or there",
                     route.name
@@ -222,29 +226,25 @@ impl Checks<'_> {
         let policy = self.policies.get(&charge.policy);
         let policy = policy.map_err(|error| in_charge(index, "policy", error.to_string()))?;
         let subject = |message: String| in_charge(index, "subject", message);
-        for placeholder in template::parse(&charge.subject).map_err(subject)? {
-            let keys = || self.keys.iter().filter(|key| key.may_use(route));
-            match placeholder {
-                Placeholder::Header(name) => {
-                    if let Some(key) = keys().find(|key| !key.trusted) {
-                        return Err(subject(format!(
-                            "subject {:?} takes the header {name} from the caller, who could name any subject, and the key {:?} is \
-                             not trusted; add trusted = true to it, or bind it to other routes with routes",
-                            charge.subject, key.name
-                        )));
-                    }
-                }
-                Placeholder::Team => {
-                    if let Some(key) = keys().find(|key| key.team.is_none()) {
-                        return Err(subject(format!(
-                            "subject {:?} needs a team, and the key {:?} has none; add team to it, or bind it to other routes \
-                             with routes",
-                            charge.subject, key.name
-                        )));
-                    }
-                }
-                Placeholder::Other => {}
-            }
+        let template = Template::parse(&charge.subject);
+        let template = template.map_err(|error| subject(error.to_string()))?;
+        let mut keys = self.keys.iter().filter(|key| key.may_use(route));
+        if template.names_header()
+            && let Some(key) = keys.clone().find(|key| !key.trusted)
+        {
+            return Err(subject(format!(
+                "subject {:?} is taken from a header, in which the caller could name any subject, and the key {:?} is not trusted; \
+                 add trusted = true to it, or bind it to other routes with routes",
+                charge.subject, key.name
+            )));
+        }
+        if template.names_team()
+            && let Some(key) = keys.find(|key| key.team.is_none())
+        {
+            return Err(subject(format!(
+                "subject {:?} needs a team, and the key {:?} has none; add team to it, or bind it to other routes with routes",
+                charge.subject, key.name
+            )));
         }
         match &charge.costs {
             Some(costs) => check_costs(index, policy, costs)?,
@@ -260,16 +260,18 @@ impl Checks<'_> {
         charge: &ChargeTable,
         policy: &Policy,
         models: &[String],
+        upstreams: &[&UpstreamConfig],
     ) -> Result<(), Mistake> {
         let limits_money = policy.units().any(|unit| unit == USD_MICROS);
         if !limits_money || charge.costs.is_some() {
             return Ok(());
         }
-        let is_priced = |pattern: &&String| match pattern.split_once('*') {
-            None => self.prices.price_for(pattern).is_some(),
-            Some((start, _)) => self.prices.models.keys().any(|model| model.starts_with(start)),
+        let is_priced = |model: &str| match model.contains('*') {
+            false => self.prices.price_for(model).is_some(),
+            true => self.prices.models.keys().any(|known| matches(model, known)),
         };
-        match models.iter().find(|model| !is_priced(model)) {
+        let there = |model| upstreams.iter().map(move |upstream| upstream.model_there(model));
+        match models.iter().flat_map(there).find(|model| !is_priced(model)) {
             None => Ok(()),
             Some(model) => Err(in_charge(
                 index,
@@ -316,21 +318,26 @@ fn check_units(
     Ok(())
 }
 
-/// Checks that `policy` counts every unit of `costs`.
+/// Checks that `costs` has the units that `policy` counts, and no other.
 fn check_costs(
     index: usize,
     policy: &Policy,
     costs: &BTreeMap<String, u64>,
 ) -> Result<(), Mistake> {
-    match costs.keys().find(|unit| !policy.units().any(|known| known == *unit)) {
-        None => Ok(()),
-        Some(unit) => {
-            let known = policy.units().collect::<Vec<_>>().join(", ");
-            let message =
-                format!("policy {:?} does not count {unit:?}; known: {known}", policy.name());
-            Err(in_charge(index, "costs", message))
-        }
+    let name = policy.name();
+    if let Some(unit) = costs.keys().find(|unit| !policy.units().any(|known| known == *unit)) {
+        let known = policy.units().collect::<Vec<_>>().join(", ");
+        let message = format!("policy {name:?} does not count {unit:?}; known: {known}");
+        return Err(in_charge(index, "costs", message));
     }
+    let is_missing = |unit: &&str| *unit != REQUESTS && !costs.contains_key(*unit);
+    if let Some(unit) = policy.units().find(is_missing) {
+        let message = format!(
+            "policy {name:?} counts {unit:?}, and the costs do not have it; add it, or leave costs out"
+        );
+        return Err(in_charge(index, "costs", message));
+    }
+    Ok(())
 }
 
 fn max_wait(table: &RouteTable) -> Result<Span, Mistake> {

@@ -1,0 +1,156 @@
+//! A provider that fails in every way: the client gets an answer in its dialect, and no permit is lost.
+
+use tollgate::Span;
+use tollgate_testkit::fakes::llm::{Dialect, Fault, Settings, Trouble, When};
+
+use super::raw::Raw;
+use super::{Assembled, Setup};
+
+/// A gateway that waits for a second, before a provider with `fault`.
+fn start(fault: Fault, times: u64) -> Assembled {
+    let gateway = "first_byte_timeout = \"1s\"\nidle_timeout = \"1s\"";
+    let troubles = vec![Trouble::new(fault, When::Every(1)).times(times)];
+    Setup { gateway, max_wait: "1s", ..Setup::default() }
+        .start(Settings { troubles, ..Settings::default() })
+}
+
+#[test]
+fn a_provider_that_answers_nonsense_is_an_error_in_the_dialect() {
+    for fault in [
+        Fault::Html { status: 200 },
+        Fault::Html { status: 502 },
+        Fault::Html { status: 403 },
+        Fault::Garbage,
+        Fault::Empty,
+        Fault::Hangup,
+        Fault::Stall { after: 0 },
+    ] {
+        let assembled = start(fault, u64::MAX);
+        for dialect in Dialect::ALL {
+            let reply = Raw::say(dialect, "Hi", false).through(&assembled.gateway.url, dialect);
+            let text = reply.text();
+            assert!(
+                [403, 502, 503, 504].contains(&reply.status),
+                "{fault:?} {dialect}: {} {text}",
+                reply.status
+            );
+            assert!(reply.error(dialect).is_some(), "{fault:?} {dialect}: {text}");
+            assert!(!text.contains("<html>"), "{fault:?} {dialect}: {text}");
+        }
+        assembled.provider.idle();
+        assembled.gateway.settled();
+    }
+}
+
+#[test]
+fn a_stream_that_breaks_off_breaks_off_for_the_client_too() {
+    for fault in [
+        Fault::Disconnect { after: 6 },
+        Fault::Truncate { after: 6 },
+        Fault::Stall { after: 6 },
+        Fault::Garbage,
+    ] {
+        let assembled = start(fault, u64::MAX);
+        for dialect in Dialect::ALL {
+            let reply = Raw::say(dialect, "Hi", true).through(&assembled.gateway.url, dialect);
+            assert!(!reply.body.is_empty(), "{fault:?} {dialect}");
+            if fault != Fault::Garbage {
+                assert!(
+                    reply.status == 200 && reply.text().contains("data: {"),
+                    "{}",
+                    reply.text()
+                );
+            }
+        }
+        assembled.provider.idle();
+        assembled.gateway.settled();
+        for dialect in Dialect::ALL {
+            let charged = assembled.gateway.used("provider", dialect.name(), "output");
+            assert!(0 < charged, "{fault:?} {dialect}: nothing was charged");
+        }
+    }
+}
+
+#[test]
+fn a_call_that_was_not_processed_is_sent_again() {
+    let hint = Some(Span::from_millis(200));
+    for fault in [
+        Fault::Refuse { status: 429, retry_after: hint },
+        Fault::Refuse { status: 503, retry_after: hint },
+        Fault::Refuse { status: 529, retry_after: hint },
+    ] {
+        for dialect in Dialect::ALL {
+            let gateway = "";
+            let troubles = vec![Trouble::new(fault, When::Every(1)).times(2)];
+            let assembled = Setup { gateway, max_wait: "20s", ..Setup::default() }
+                .start(Settings { troubles, ..Settings::default() });
+            let reply = Raw::say(dialect, "Hi", false).through(&assembled.gateway.url, dialect);
+            assert_eq!(reply.status, 200, "{fault:?} {dialect}: {}", reply.text());
+            assert_eq!(assembled.provider.fake.tally().calls, 3, "{fault:?} {dialect}");
+            assembled.gateway.settled();
+            let charged = assembled.gateway.used("provider", dialect.name(), "output");
+            assert_eq!(
+                charged, 16,
+                "only the call that was processed is charged: {fault:?} {dialect}"
+            );
+        }
+    }
+}
+
+#[test]
+fn errors_of_the_provider_pass_unchanged() {
+    for status in [400, 401, 403, 404, 413, 422, 500, 504] {
+        let assembled = start(Fault::status(status), u64::MAX);
+        for dialect in Dialect::ALL {
+            let raw = Raw::say(dialect, "Hi", false);
+            let through = raw.through(&assembled.gateway.url, dialect);
+            let direct = raw.direct(&assembled.provider.served.url(), dialect);
+            assert_eq!((through.status, direct.status), (status, status));
+            if dialect != Dialect::Anthropic {
+                assert_eq!(through.text(), direct.text(), "{dialect}");
+            }
+        }
+        assert_eq!(assembled.provider.fake.tally().calls, 6, "nothing was sent twice");
+        assembled.gateway.settled();
+    }
+    let assembled = start(Fault::NoCredit, u64::MAX);
+    let reply =
+        Raw::say(Dialect::OpenAi, "Hi", false).through(&assembled.gateway.url, Dialect::OpenAi);
+    assert_eq!(reply.status, 429);
+    assert!(reply.text().contains("insufficient_quota"), "{}", reply.text());
+    assert_eq!(assembled.provider.fake.tally().calls, 1, "waiting does not bring credit");
+}
+
+#[test]
+fn a_stream_without_usage_keeps_at_least_what_was_streamed() {
+    for (fault, wanted) in
+        [(Fault::UsageNever, 16..=100), (Fault::UsageLate(Span::from_millis(300)), 16..=16)]
+    {
+        let assembled = start(fault, u64::MAX);
+        for dialect in Dialect::ALL {
+            let reply = Raw::say(dialect, "Hi", true).through(&assembled.gateway.url, dialect);
+            assert_eq!(reply.status, 200);
+            assembled.gateway.settled();
+            let charged = assembled.gateway.used("provider", dialect.name(), "output");
+            assert!(wanted.contains(&charged), "{fault:?} {dialect}: {charged}");
+        }
+    }
+}
+
+#[test]
+fn a_refusal_is_in_the_dialect_and_says_when() {
+    let limits = r#"{ name = "rate", unit = "requests", rule = "rolling-window", limit = 1, window = "1h" }"#;
+    let assembled =
+        Setup { limits, max_wait: "100ms", ..Setup::default() }.start(Settings::default());
+    for dialect in Dialect::ALL {
+        let raw = Raw::say(dialect, "Hi", false);
+        assert_eq!(raw.through(&assembled.gateway.url, dialect).status, 200);
+        let reply = raw.through(&assembled.gateway.url, dialect);
+        assert_eq!(reply.status, 429, "{}", reply.text());
+        assert!(reply.error(dialect).is_some(), "{}", reply.text());
+        let seconds: u64 = reply.header("retry-after").expect("a hint").parse().expect("seconds");
+        assert!((3_500..=3_600).contains(&seconds), "{seconds}");
+        assert_eq!(reply.header("x-should-retry"), Some("false"), "an hour is too long to wait");
+    }
+    assert_eq!(assembled.provider.fake.tally().calls, 3);
+}
