@@ -68,7 +68,8 @@ async fn a_body_that_is_not_json_is_refused() {
     let refused = harness.post(&harness.path(false), &[], &body).await;
     assert_eq!(refused.status, 400);
     let packed = [("content-encoding", "gzip")];
-    let refused = harness.post(&harness.path(false), &packed, &harness.request("x", 1, false)).await;
+    let refused =
+        harness.post(&harness.path(false), &packed, &harness.request("x", 1, false)).await;
     assert_eq!(refused.status, 400);
     assert!(refused.text().contains("content-encoding"), "{}", refused.text());
     assert_eq!(harness.fake().tally().calls, 0);

@@ -113,9 +113,14 @@ async fn a_client_that_leaves_after_the_last_event_is_settled_exactly() {
 async fn a_thousand_calls_that_are_cancelled_at_random_leave_the_books_balanced() {
     const CALLS: u64 = 1_000;
     let slots = Limit::new("slots", "requests", Concurrency::new(64, Span::from_mins(5)));
-    let count = Limit::new("count", "requests", RollingWindow::new(1_000_000, Span::from_hours(24)));
+    let count =
+        Limit::new("count", "requests", RollingWindow::new(1_000_000, Span::from_hours(24)));
     let policy = Policy::new("provider", [slots, count]).unwrap();
-    let fake = Settings { pause: Span::from_millis(1), latency: Span::from_millis(2), ..Settings::default() };
+    let fake = Settings {
+        pause: Span::from_millis(1),
+        latency: Span::from_millis(2),
+        ..Settings::default()
+    };
     let mut setup = Setup::new(Dialect::OpenAi).policy(policy).fake(fake);
     setup.policies[0] = per_minute("user", 1_000_000, 1_000_000_000);
     setup.clock = Some(Arc::new(SystemClock));

@@ -219,7 +219,8 @@ async fn an_account_without_credit_is_passed_through() {
 
 #[tokio::test]
 async fn a_wrong_provider_key_costs_no_tokens_and_a_bad_request_keeps_them() {
-    for (status, is_charged) in [(401, false), (403, false), (404, false), (400, true), (422, true)] {
+    for (status, is_charged) in [(401, false), (403, false), (404, false), (400, true), (422, true)]
+    {
         let harness = Setup::new(Dialect::Anthropic).start().await;
         harness.fake().set(failing(Fault::status(status), 1));
         let reply = harness.generate("hello", 1_000).await;
@@ -243,8 +244,10 @@ async fn a_limit_that_differs_from_the_policy_is_reported_once() {
         harness.generate("hello", 10).await;
     }
     let events = harness.events.all();
-    let differs: Vec<&String> =
-        events.iter().filter(|event| event.starts_with("LimitDiffers") && event.contains("requests")).collect();
+    let differs: Vec<&String> = events
+        .iter()
+        .filter(|event| event.starts_with("LimitDiffers") && event.contains("requests"))
+        .collect();
     assert_eq!(differs.len(), 1, "{events:?}");
     assert!(differs[0].contains("ours: 1000") && differs[0].contains("theirs: 77"), "{differs:?}");
 }
@@ -252,10 +255,8 @@ async fn a_limit_that_differs_from_the_policy_is_reported_once() {
 /// The provider counts what others send with the same credential.
 #[tokio::test]
 async fn nothing_left_by_the_headers_closes_the_limit() {
-    let quota = tollgate_testkit::fakes::llm::Quota {
-        rpm: 1,
-        ..tollgate_testkit::fakes::llm::Quota::NONE
-    };
+    let quota =
+        tollgate_testkit::fakes::llm::Quota { rpm: 1, ..tollgate_testkit::fakes::llm::Quota::NONE };
     let fake = Settings { quota, ..Settings::default() };
     let harness = Arc::new(Setup::new(Dialect::OpenAi).fake(fake).start().await);
     assert_eq!(harness.generate("hello", 10).await.status, 200);

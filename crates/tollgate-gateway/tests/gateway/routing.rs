@@ -138,7 +138,8 @@ async fn responses_are_settled_plain_and_streamed() {
 
 #[tokio::test]
 async fn money_is_settled_by_price() {
-    let limit = tollgate::Limit::new("budget", "usd_micros", tollgate::TokenBucket::per_minute(1_000_000));
+    let limit =
+        tollgate::Limit::new("budget", "usd_micros", tollgate::TokenBucket::per_minute(1_000_000));
     let policy = tollgate::Policy::new("user", [limit]).unwrap();
     let setup = Setup::new(Dialect::OpenAi).policy(policy).options(|options| {
         options.routes[0].models = vec!["m-*".to_owned()];
@@ -171,7 +172,9 @@ async fn the_first_upstream_that_has_room_serves() {
 #[tokio::test]
 async fn unsupported_calls_are_refused_in_the_shape_of_the_dialect() {
     let harness = Setup::new(Dialect::OpenAi).start().await;
-    for path in ["/openai/v1/batches", "/openai/v1/files", "/openai/v1/realtime", "/gemini/v1beta/files"] {
+    for path in
+        ["/openai/v1/batches", "/openai/v1/files", "/openai/v1/realtime", "/gemini/v1beta/files"]
+    {
         let refused = harness.post(path, &[], &json!({})).await;
         assert_eq!(refused.status, 404, "{path}");
         assert!(refused.json()["error"]["message"].is_string());

@@ -1,5 +1,6 @@
 //! Calls are settled to the usage that the provider reports.
 
+use tollgate::{Limit, Policy, TokenBucket};
 use tollgate_providers::Dialect;
 use tollgate_testkit::fakes::llm::{Fault, Settings, Trouble, When};
 
@@ -87,5 +88,22 @@ async fn a_stream_that_never_reports_usage_keeps_its_estimate() {
         harness.quiet().await;
         let used = harness.used("user", "caller", "tpm").await;
         assert!(if dialect == Dialect::Gemini { 0 < used } else { 500 < used }, "{dialect} {used}");
+    }
+}
+
+/// A stream that ends too early has not reported its output.
+#[tokio::test]
+async fn a_truncated_stream_keeps_its_estimate() {
+    for dialect in Dialect::ALL {
+        let trouble = Trouble::new(Fault::Truncate { after: 4 }, When::Every(1));
+        let fake = Settings { troubles: vec![trouble], ..Settings::default() };
+        let output = Limit::new("out", "output_tokens", TokenBucket::per_minute(100_000));
+        let policy = Policy::new("user", [output]).unwrap();
+        let harness = Setup::new(dialect).fake(fake).policy(policy).start().await;
+        harness.stream("one two three", 500).await;
+        harness.quiet().await;
+        assert_eq!(harness.used("user", "caller", "out").await, 500, "{dialect}");
+        let events = harness.events.all();
+        assert!(events.iter().any(|event| event.contains("UpstreamFailed")), "{events:?}");
     }
 }

@@ -72,10 +72,8 @@ pub(crate) fn per_minute(name: &str, requests: u64, tokens: u64) -> Policy {
 /// Generous limits whose use does not fade while a test moves the clock.
 pub(crate) fn lasting(name: &str) -> Policy {
     let day = |count| RollingWindow::new(count, Span::from_hours(24));
-    let limits = [
-        Limit::new("rpm", "requests", day(1_000)),
-        Limit::new("tpm", "tokens", day(1_000_000)),
-    ];
+    let limits =
+        [Limit::new("rpm", "requests", day(1_000)), Limit::new("tpm", "tokens", day(1_000_000))];
     Policy::new(name, limits).unwrap()
 }
 
@@ -263,10 +261,18 @@ impl Harness {
         sender
     }
 
-    pub(crate) fn build(&self, path: &str, headers: &[(&str, &str)], body: &Value) -> Request<Full<Bytes>> {
+    pub(crate) fn build(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Request<Full<Bytes>> {
         let mut request = Request::post(path).header("host", "gateway");
         request = request.header("content-type", "application/json");
-        if !headers.iter().any(|(name, _)| ["authorization", "x-api-key", "x-goog-api-key"].contains(name)) {
+        if !headers
+            .iter()
+            .any(|(name, _)| ["authorization", "x-api-key", "x-goog-api-key"].contains(name))
+        {
             request = request.header("authorization", format!("Bearer {KEY}"));
         }
         for (name, value) in headers {

@@ -184,7 +184,8 @@ impl Gate for StaleOnce {
 #[tokio::test]
 async fn a_permit_that_was_not_sent_in_time_is_given_back() {
     let mut setup = Setup::new(Dialect::OpenAi);
-    setup.wrap = Some(Box::new(|gate| Arc::new(StaleOnce { gate, is_done: AtomicBool::new(false) })));
+    setup.wrap =
+        Some(Box::new(|gate| Arc::new(StaleOnce { gate, is_done: AtomicBool::new(false) })));
     let harness = setup.start().await;
     let reply = harness.generate("hello", 10).await;
     assert_eq!(reply.status, 200);
