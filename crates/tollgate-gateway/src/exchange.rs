@@ -85,7 +85,8 @@ impl Exchange<'_> {
         let mut call = admitted?;
         self.attempts += 1;
         let prepared = self.prepare(call.target)?;
-        let sent = self.send(&prepared, &call).await;
+        let is_injected = prepared.is_injected;
+        let sent = self.send(prepared, &call).await;
         let Answer { response, lease } = match sent {
             Ok(answer) => answer,
             Err(failure) => return self.failed(call, failure),
@@ -103,7 +104,6 @@ impl Exchange<'_> {
             200..=299 => {
                 call.deployment().succeeded();
                 observe_headers(&call, &head.headers);
-                let is_injected = prepared.is_injected;
                 Ok(Step::Answered(relay(call, head, (incoming, lease), is_injected)))
             }
             401 | 403 | 404 => {
@@ -124,20 +124,20 @@ impl Exchange<'_> {
         let targets = 0..context.route().targets.len();
         let is_open = |target: &usize| context.deployment(*target).paused_until(now).is_none();
         let target = targets.clone().find(is_open).unwrap_or(0);
-        let prepared = self.prepare(target)?;
         let state = Arc::default();
+        let Prepared { target: uri, headers, body, .. } = self.prepare(target)?;
         let outgoing = Outgoing {
             method: self.method,
-            target: &prepared.target,
-            headers: &prepared.headers,
-            body: &prepared.body,
+            target: uri,
+            headers,
+            body,
             state: &state,
             use_by: None,
         };
         let upstream = &context.target(target).upstream;
         let (limits, clock) = (&context.config.limits, context.shared.app.clock());
         let Answer { response, lease } =
-            upstream.send(&outgoing, limits, clock).await.map_err(unanswered)?;
+            upstream.send(outgoing, limits, clock).await.map_err(unanswered)?;
         let (head, incoming) = response.into_parts();
         Ok(pass(head, (incoming, lease)))
     }
@@ -167,17 +167,18 @@ impl Exchange<'_> {
         Ok(Prepared { target, headers, body, is_injected })
     }
 
-    async fn send(&self, prepared: &Prepared, call: &OpenCall) -> Result<Answer, SendFailure> {
+    async fn send(&self, prepared: Prepared, call: &OpenCall) -> Result<Answer, SendFailure> {
+        let Prepared { target, headers, body, .. } = prepared;
         let outgoing = Outgoing {
             method: self.method,
-            target: &prepared.target,
-            headers: &prepared.headers,
-            body: &prepared.body,
+            target,
+            headers,
+            body,
             state: &call.state,
             use_by: call.use_by(),
         };
         let (limits, clock) = (&self.context.config.limits, self.context.shared.app.clock());
-        self.context.target(call.target).upstream.send(&outgoing, limits, clock).await
+        self.context.target(call.target).upstream.send(outgoing, limits, clock).await
     }
 
     /// Handles a call without a response.
