@@ -37,8 +37,8 @@ impl Waiting {
             wait = wait.min(wanted);
         }
         if let Some(timeout) = headers::client_timeout(headers) {
-            let known = context.deployment(0).calibration();
-            let usual = known.usual_duration(context.is_stream());
+            let deployment = context.deployment(0);
+            let usual = deployment.calibrate(|known| known.usual_duration(context.is_stream()));
             let left = timeout.as_micros().saturating_sub(usual.as_micros());
             wait = wait.min(Span::from_micros(left));
         }
@@ -182,8 +182,7 @@ impl<'a> Candidate<'a> {
         let mut ask = ask.ok_or_else(|| Refusal::invalid("the route has no charges"))?;
         let price = context.price(target);
         let costs = |tokens| upstream.weights.costs(tokens, price);
-        let mut tokens = Tokens { input: 0, output: 0 };
-        deployment.calibrate(|known| tokens = estimate::tokens(call.kind(), facts, known));
+        let mut tokens = deployment.calibrate(|known| estimate::tokens(call.kind(), facts, known));
         if call.kind() == CallKind::Generate && facts.output_tokens_declared().is_none() {
             tokens.output = estimate::fit_output(&ask, tokens, costs);
         }
@@ -196,7 +195,7 @@ impl<'a> Candidate<'a> {
         if price.is_none() && takes(&ask, USD_MICROS) {
             return Err(Refusal::invalid(format!(
                 "the cost of model {:?} is limited, and it has no price; use a model with one",
-                facts.model
+                context.shown_model()
             )));
         }
         let mut estimate = Costs::new();

@@ -10,7 +10,7 @@ use hyper::header::CONTENT_ENCODING;
 use tollgate::internal::timeout;
 use tollgate_providers::ErrorCode;
 
-use crate::bounds::{BODY_IDLE_MAX, REFUSED_BODY_BYTES_MAX};
+use crate::bounds::{BODY_IDLE_MAX, BODY_WAIT_MAX, REFUSED_BODY_BYTES_MAX};
 use crate::config::Limits;
 use crate::gateway::Shared;
 use crate::observe::RefusalReason;
@@ -35,8 +35,21 @@ impl HeldBody {
         Ok(())
     }
 
-    /// Reads `body`.
+    /// Reads `body`, bounded in size and time.
     pub(crate) async fn read(
+        shared: &Arc<Shared>,
+        limits: &Limits,
+        headers: &HeaderMap,
+        body: &mut Incoming,
+    ) -> Result<Self, Refusal> {
+        let read = Self::read_slowly(shared, limits, headers, body);
+        let read = timeout(shared.app.clock(), BODY_WAIT_MAX, read).await;
+        read.unwrap_or_else(|| {
+            Err(Refusal::invalid(format!("the body did not arrive within {BODY_WAIT_MAX}")))
+        })
+    }
+
+    async fn read_slowly(
         shared: &Arc<Shared>,
         limits: &Limits,
         headers: &HeaderMap,
@@ -110,11 +123,14 @@ async fn next(shared: &Shared, body: &mut Incoming) -> Result<Option<Bytes>, Ref
 
 /// Reads and discards the rest of a refused request, up to a bound: a client that is still sending would not read the refusal.
 pub(crate) async fn discard(shared: &Shared, body: &mut Incoming) {
-    let mut left = REFUSED_BODY_BYTES_MAX;
-    while let Ok(Some(bytes)) = next(shared, body).await {
-        left = left.saturating_sub(bytes.len());
-        if left == 0 {
-            return;
+    let discarded = async {
+        let mut left = REFUSED_BODY_BYTES_MAX;
+        while let Ok(Some(bytes)) = next(shared, body).await {
+            left = left.saturating_sub(bytes.len());
+            if left == 0 {
+                return;
+            }
         }
-    }
+    };
+    timeout(shared.app.clock(), BODY_IDLE_MAX, discarded).await.unwrap_or_default();
 }

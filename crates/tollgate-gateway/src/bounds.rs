@@ -32,6 +32,12 @@ pub const WAIT_MAX: Span = Span::from_mins(10);
 /// The longest pause between two parts of a request body.
 pub const BODY_IDLE_MAX: Span = Span::from_secs(30);
 
+/// How long a request body may take to arrive.
+pub const BODY_WAIT_MAX: Span = Span::from_mins(10);
+
+/// How much of a model's name is repeated in an error.
+pub const SHOWN_CHARS_MAX: usize = 64;
+
 /// How much of the body of a refused request is read, so that its client reads the refusal.
 pub const REFUSED_BODY_BYTES_MAX: usize = 1 << 20;
 

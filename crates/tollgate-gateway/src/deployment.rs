@@ -59,12 +59,9 @@ impl Deployment {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn calibration(&self) -> Calibration {
-        self.state().calibration.clone()
-    }
-
-    pub(crate) fn calibrate(&self, change: impl FnOnce(&mut Calibration)) {
-        change(&mut self.state().calibration);
+    /// Uses or extends what is known about its calls.
+    pub(crate) fn calibrate<T>(&self, work: impl FnOnce(&mut Calibration) -> T) -> T {
+        work(&mut self.state().calibration)
     }
 
     /// Returns until when this process sends it nothing, although the store would admit.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use http_body_util::{BodyExt as _, Limited};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
 use hyper::http::response::Parts;
 use hyper::{HeaderMap, Method, Response, StatusCode, Uri};
 use tollgate::Span;
@@ -44,6 +44,7 @@ pub(crate) struct Exchange<'a> {
 }
 
 /// The result of an attempt.
+#[allow(clippy::large_enum_variant, reason = "moved once, into the body of the response")]
 pub(crate) enum Step {
     /// The call is to be sent again.
     Again,
@@ -56,6 +57,7 @@ pub(crate) struct Answered {
     body: AnsweredBody,
 }
 
+#[allow(clippy::large_enum_variant, reason = "moved once, into the body of the response")]
 enum AnsweredBody {
     /// It was read already.
     Whole(Bytes),
@@ -85,19 +87,25 @@ impl Exchange<'_> {
         let mut call = admitted?;
         self.attempts += 1;
         let prepared = self.prepare(call.target)?;
-        let sent = self.send(&prepared, &call).await;
+        let is_injected = prepared.is_injected;
+        let sent = self.send(prepared, &call).await;
         let Answer { response, lease } = match sent {
             Ok(answer) => answer,
             Err(failure) => return self.failed(call, failure),
         };
         let (head, incoming) = response.into_parts();
         call.responded(head.status.as_u16());
-        match head.status.as_u16() {
+        let status = head.status.as_u16();
+        let is_refusal = matches!(status, 429 | 503 | 529);
+        if let Some(refusal) = unreadable(&head, &incoming).filter(|_| !is_refusal) {
+            call.keep(Ending::UpstreamFailed);
+            return Err(refusal);
+        }
+        match status {
             429 | 503 | 529 => self.refused(call, head, (incoming, lease)).await,
             200..=299 => {
                 call.deployment().succeeded();
                 observe_headers(&call, &head.headers);
-                let is_injected = prepared.is_injected;
                 Ok(Step::Answered(relay(call, head, (incoming, lease), is_injected)))
             }
             401 | 403 | 404 => {
@@ -118,20 +126,20 @@ impl Exchange<'_> {
         let targets = 0..context.route().targets.len();
         let is_open = |target: &usize| context.deployment(*target).paused_until(now).is_none();
         let target = targets.clone().find(is_open).unwrap_or(0);
-        let prepared = self.prepare(target)?;
         let state = Arc::default();
+        let Prepared { target: uri, headers, body, .. } = self.prepare(target)?;
         let outgoing = Outgoing {
             method: self.method,
-            target: &prepared.target,
-            headers: &prepared.headers,
-            body: &prepared.body,
+            target: uri,
+            headers,
+            body,
             state: &state,
             use_by: None,
         };
         let upstream = &context.target(target).upstream;
         let (limits, clock) = (&context.config.limits, context.shared.app.clock());
         let Answer { response, lease } =
-            upstream.send(&outgoing, limits, clock).await.map_err(unanswered)?;
+            upstream.send(outgoing, limits, clock).await.map_err(unanswered)?;
         let (head, incoming) = response.into_parts();
         Ok(pass(head, (incoming, lease)))
     }
@@ -161,17 +169,18 @@ impl Exchange<'_> {
         Ok(Prepared { target, headers, body, is_injected })
     }
 
-    async fn send(&self, prepared: &Prepared, call: &OpenCall) -> Result<Answer, SendFailure> {
+    async fn send(&self, prepared: Prepared, call: &OpenCall) -> Result<Answer, SendFailure> {
+        let Prepared { target, headers, body, .. } = prepared;
         let outgoing = Outgoing {
             method: self.method,
-            target: &prepared.target,
-            headers: &prepared.headers,
-            body: &prepared.body,
+            target,
+            headers,
+            body,
             state: &call.state,
             use_by: call.use_by(),
         };
         let (limits, clock) = (&self.context.config.limits, self.context.shared.app.clock());
-        self.context.target(call.target).upstream.send(&outgoing, limits, clock).await
+        self.context.target(call.target).upstream.send(outgoing, limits, clock).await
     }
 
     /// Handles a call without a response.
@@ -256,6 +265,26 @@ impl Exchange<'_> {
     }
 }
 
+/// Returns the error for a response that no API sends: a page, as from a proxy in between, or a success without a body.
+fn unreadable(head: &Parts, incoming: &Incoming) -> Option<Refusal> {
+    let status = head.status.as_u16();
+    let text = if is_header(&head.headers, CONTENT_TYPE, "text/html") {
+        format!("the upstream answered {status} with a page instead of JSON; check its url")
+    } else if head.status.is_success() && incoming.is_end_stream() {
+        format!("the upstream answered {status} without a body")
+    } else {
+        return None;
+    };
+    Some(Refusal::new(ErrorCode::BadGateway, RefusalReason::Upstream, text))
+}
+
+/// Returns whether the value of a header starts with `expected`, in any case.
+fn is_header(headers: &HeaderMap, name: HeaderName, expected: &str) -> bool {
+    let value = headers.get(name).map_or(&b""[..], |value| value.as_bytes());
+    let start = value.get(..expected.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(expected.as_bytes()))
+}
+
 fn unanswered(failure: SendFailure) -> Refusal {
     let (code, text) = match failure {
         SendFailure::NotConnected | SendFailure::TooLate => {
@@ -282,12 +311,7 @@ fn relay(
     (incoming, lease): (Incoming, Lease),
     is_injected: bool,
 ) -> Answered {
-    let is = |name, expected: &str| {
-        let value = head.headers.get(name).map_or(&b""[..], |value| value.as_bytes());
-        value
-            .get(..expected.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(expected.as_bytes()))
-    };
+    let is = |name, expected: &str| is_header(&head.headers, name, expected);
     let is_events = is(CONTENT_TYPE, "text/event-stream");
     let is_encoded =
         head.headers.contains_key(CONTENT_ENCODING) && !is(CONTENT_ENCODING, "identity");

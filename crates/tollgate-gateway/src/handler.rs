@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use hyper::body::Incoming;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request, Response};
-use tollgate::Span;
+use tollgate::{Span, Timestamp};
 use tollgate_providers::{Call, CallKind, Dialect, ErrorCode, RequestFacts};
 use tollgate_server::Busy;
 use tollgate_server::keys::{KeyHash, Refused};
@@ -18,7 +18,7 @@ use crate::exchange::{Exchange, Step};
 use crate::gateway::Shared;
 use crate::headers::{self, REQUEST_ID, WAITED};
 use crate::observe::{GatewayEvent, RefusalReason};
-use crate::open_call::CallContext;
+use crate::open_call::{CallContext, shown};
 use crate::options::GatewayKey;
 use crate::refusal::Refusal;
 use crate::relay::GatewayBody;
@@ -108,7 +108,12 @@ async fn handle(
     let context = Arc::new(context);
     known.model = Some(Arc::clone(&context.deployment(0).model));
     let waiting = Waiting::begin(&context, &head.headers)?;
-    let caller_headers = head.headers.clone();
+    let charges = &context.route().charges;
+    let caller_headers = if charges.iter().any(|charge| charge.subject.names_header()) {
+        head.headers.clone()
+    } else {
+        HeaderMap::new()
+    };
     headers::forward(&mut head.headers);
     let mut exchange = Exchange {
         context: &context,
@@ -149,8 +154,8 @@ fn authenticate(
     config: &Config,
     given: Option<String>,
 ) -> Result<Arc<GatewayKey>, Refusal> {
-    let refuse = |refused: Refused| {
-        shared.app.record_unauthenticated("");
+    let refuse = |refused: Refused, name: &str| {
+        shared.app.record_unauthenticated(name);
         let text = match refused {
             Refused::Missing => {
                 "this needs a key of the gateway; send it as the API key".to_owned()
@@ -160,10 +165,14 @@ fn authenticate(
         };
         Refusal::new(ErrorCode::Unauthorized, RefusalReason::Key, text)
     };
-    let given = given.ok_or_else(|| refuse(Refused::Missing))?;
+    let given = given.ok_or_else(|| refuse(Refused::Missing, ""))?;
     let hash = KeyHash::from_key(&given);
-    let key = config.keys().find(&hash, shared.app.now()).map_err(refuse)?;
-    config.caller(&key.name).cloned().ok_or_else(|| refuse(Refused::Wrong))
+    let key = config.keys().find(&hash, shared.app.now()).map_err(|refused| {
+        // An expired key has a name, which it had from the start.
+        let expired = config.keys().find(&hash, Timestamp::EPOCH);
+        refuse(refused, expired.map_or("", |key| &key.name))
+    })?;
+    config.caller(&key.name).cloned().ok_or_else(|| refuse(Refused::Wrong, ""))
 }
 
 /// Returns the route of a call, and the index of its model's pattern.
@@ -184,7 +193,7 @@ fn route_of(
         return Ok((route, 0));
     }
     config.route(dialect, &facts.model, key).ok_or_else(|| {
-        let text = format!("no route of this key serves the model {:?}", facts.model);
+        let text = format!("no route of this key serves the model {:?}", shown(&facts.model));
         Refusal::new(ErrorCode::NotFound, RefusalReason::NoRoute, text)
     })
 }

@@ -13,6 +13,7 @@ use tollgate_providers::{
     Call, CallKind, PaidTokens, Price, RequestFacts, StreamReader, UsageFields,
 };
 
+use crate::bounds::SHOWN_CHARS_MAX;
 use crate::config::{Config, RouteState, Target};
 use crate::deployment::Deployment;
 use crate::estimate::{Tokens, reported};
@@ -54,9 +55,19 @@ impl CallContext {
         self.config.prices.price_for(model)
     }
 
+    /// Returns the beginning of the model's name, which the caller chose.
+    pub(crate) fn shown_model(&self) -> &str {
+        shown(&self.facts.model)
+    }
+
     pub(crate) fn is_stream(&self) -> bool {
         self.call.stream().unwrap_or(self.facts.stream)
     }
+}
+
+/// Returns the beginning of a text that a caller chose.
+pub(crate) fn shown(text: &str) -> &str {
+    text.char_indices().nth(SHOWN_CHARS_MAX).map_or(text, |(end, _)| &text[..end])
 }
 
 /// An admitted call.
@@ -204,7 +215,7 @@ impl OpenCall {
     fn streamed(&self, reader: &StreamReader, may_be_less: bool) -> Costs {
         let upstream = &self.context.target(self.target).upstream;
         let price = self.context.price(self.target);
-        let output = self.deployment().calibration().output(reader.output_tokens());
+        let output = self.deployment().calibrate(|known| known.output(reader.output_tokens()));
         let costs = match reader.usage() {
             None => upstream.weights.costs(Tokens { output, ..self.tokens }, price),
             Some(usage) => {

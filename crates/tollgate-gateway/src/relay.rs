@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tollgate::gate::BoxFuture;
 use tollgate::{Span, Timestamp};
-use tollgate_providers::{StreamReader, UsageFields, UsageStripper};
+use tollgate_providers::{Dialect, StreamReader, UsageFields, UsageStripper};
 use tollgate_server::Busy;
 
 use crate::bounds::RESPONSE_BYTES_MAX;
@@ -115,7 +115,7 @@ impl Relay {
             }
             Reader::Stream(reader) => {
                 reader.finish();
-                if reader.is_complete() || reader.usage().is_some() {
+                if is_final(&call, reader) {
                     call.complete(reader.usage().as_ref(), Some(reader));
                 } else {
                     call.broken(Ending::UpstreamFailed, Some(reader));
@@ -129,7 +129,7 @@ impl Relay {
         let Some(call) = self.call.take() else { return };
         match &mut self.reader {
             // A client may leave at the last event, without waiting for the end of the body.
-            Reader::Stream(reader) if reader.is_complete() => {
+            Reader::Stream(reader) if is_final(&call, reader) => {
                 call.complete(reader.usage().as_ref(), Some(reader));
             }
             Reader::Stream(reader) => call.broken(ending, Some(reader)),
@@ -203,6 +203,13 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.break_off(Ending::ClientGone);
     }
+}
+
+/// Returns whether the usage of a stream is that of the whole. A server that is compatible with OpenAI may omit the last event, but
+/// reports usage only at the end.
+fn is_final(call: &OpenCall, reader: &StreamReader) -> bool {
+    let is_openai = call.context.call.dialect() == Dialect::OpenAi;
+    reader.error().is_none() && (reader.is_complete() || is_openai && reader.usage().is_some())
 }
 
 fn read_whole(call: &OpenCall, pieces: &[Bytes]) -> Option<UsageFields> {

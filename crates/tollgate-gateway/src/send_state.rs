@@ -30,11 +30,6 @@ impl SendState {
     pub(crate) fn is_sent(&self) -> bool {
         self.0.load(Ordering::Acquire) == SENT
     }
-
-    /// Makes the call ready to be sent again, after nothing of it was processed.
-    pub(crate) fn reset(&self) {
-        self.0.store(UNSENT, Ordering::Release);
-    }
 }
 
 /// The body of a request. The connection asks for it after it has encoded the head, so the call counts as sent from then on. A call

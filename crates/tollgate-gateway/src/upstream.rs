@@ -54,9 +54,9 @@ struct Idle {
 #[derive(Debug)]
 pub(crate) struct Outgoing<'a> {
     pub(crate) method: &'a Method,
-    pub(crate) target: &'a Uri,
-    pub(crate) headers: &'a HeaderMap,
-    pub(crate) body: &'a Bytes,
+    pub(crate) target: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
     pub(crate) state: &'a Arc<SendState>,
     pub(crate) use_by: Option<Timestamp>,
 }
@@ -173,10 +173,14 @@ impl UpstreamState {
     /// Sends a call and returns the head of the response.
     pub(crate) async fn send(
         self: &Arc<Self>,
-        call: &Outgoing<'_>,
+        call: Outgoing<'_>,
         limits: &Limits,
         clock: &dyn Clock,
     ) -> Result<Answer, SendFailure> {
+        let mut request = Request::new(RequestBody::new(call.body, call.state));
+        *request.method_mut() = call.method.clone();
+        *request.uri_mut() = call.target;
+        *request.headers_mut() = call.headers;
         loop {
             let pooled = self.take(clock.now());
             let is_pooled = pooled.is_some();
@@ -197,10 +201,6 @@ impl UpstreamState {
                 self.put(sender, clock.now());
                 return Err(SendFailure::TooLate);
             }
-            let mut request = Request::new(RequestBody::new(call.body.clone(), call.state));
-            *request.method_mut() = call.method.clone();
-            *request.uri_mut() = call.target.clone();
-            *request.headers_mut() = call.headers.clone();
             let response = sender.try_send_request(request);
             match timeout(clock, limits.first_byte_timeout, response).await {
                 None => return Err(SendFailure::TimedOut),
@@ -209,13 +209,11 @@ impl UpstreamState {
                     return Ok(Answer { response, lease });
                 }
                 Some(Err(mut error)) => {
-                    let is_unsent = error.take_message().is_some() || !call.state.is_sent();
-                    if !is_unsent {
-                        return Err(SendFailure::Interrupted);
-                    }
-                    call.state.reset();
-                    if !is_pooled {
-                        return Err(SendFailure::NotConnected);
+                    // hyper returns a request that it did not begin to send.
+                    match error.take_message() {
+                        Some(unsent) if is_pooled => request = unsent,
+                        None if call.state.is_sent() => return Err(SendFailure::Interrupted),
+                        _ => return Err(SendFailure::NotConnected),
                     }
                 }
             }
