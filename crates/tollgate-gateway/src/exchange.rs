@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use http_body_util::{BodyExt as _, Limited};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
 use hyper::http::response::Parts;
 use hyper::{HeaderMap, Method, Response, StatusCode, Uri};
 use tollgate::Span;
@@ -95,7 +95,13 @@ impl Exchange<'_> {
         };
         let (head, incoming) = response.into_parts();
         call.responded(head.status.as_u16());
-        match head.status.as_u16() {
+        let status = head.status.as_u16();
+        let is_refusal = matches!(status, 429 | 503 | 529);
+        if let Some(refusal) = unreadable(&head, &incoming).filter(|_| !is_refusal) {
+            call.keep(Ending::UpstreamFailed);
+            return Err(refusal);
+        }
+        match status {
             429 | 503 | 529 => self.refused(call, head, (incoming, lease)).await,
             200..=299 => {
                 call.deployment().succeeded();
@@ -259,6 +265,26 @@ impl Exchange<'_> {
     }
 }
 
+/// Returns the error for a response that no API sends: a page, as from a proxy in between, or a success without a body.
+fn unreadable(head: &Parts, incoming: &Incoming) -> Option<Refusal> {
+    let status = head.status.as_u16();
+    let text = if is_header(&head.headers, CONTENT_TYPE, "text/html") {
+        format!("the upstream answered {status} with a page instead of JSON; check its url")
+    } else if head.status.is_success() && incoming.is_end_stream() {
+        format!("the upstream answered {status} without a body")
+    } else {
+        return None;
+    };
+    Some(Refusal::new(ErrorCode::BadGateway, RefusalReason::Upstream, text))
+}
+
+/// Returns whether the value of a header starts with `expected`, in any case.
+fn is_header(headers: &HeaderMap, name: HeaderName, expected: &str) -> bool {
+    let value = headers.get(name).map_or(&b""[..], |value| value.as_bytes());
+    let start = value.get(..expected.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(expected.as_bytes()))
+}
+
 fn unanswered(failure: SendFailure) -> Refusal {
     let (code, text) = match failure {
         SendFailure::NotConnected | SendFailure::TooLate => {
@@ -285,12 +311,7 @@ fn relay(
     (incoming, lease): (Incoming, Lease),
     is_injected: bool,
 ) -> Answered {
-    let is = |name, expected: &str| {
-        let value = head.headers.get(name).map_or(&b""[..], |value| value.as_bytes());
-        value
-            .get(..expected.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(expected.as_bytes()))
-    };
+    let is = |name, expected: &str| is_header(&head.headers, name, expected);
     let is_events = is(CONTENT_TYPE, "text/event-stream");
     let is_encoded =
         head.headers.contains_key(CONTENT_ENCODING) && !is(CONTENT_ENCODING, "identity");

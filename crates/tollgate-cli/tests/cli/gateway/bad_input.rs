@@ -82,7 +82,7 @@ fn models_paths_and_keys_that_are_unknown_are_refused() {
     let background = r#"{"model":"gpt-4o-mini","input":"Hi","background":true}"#;
     let mut raw = Raw::new(Dialect::OpenAi, background, false);
     raw.path = "/openai/v1/responses".to_owned();
-    is_error(&raw.through(url, Dialect::OpenAi), Dialect::OpenAi, 400, "background");
+    is_error(&raw.through(url, Dialect::OpenAi), Dialect::OpenAi, 404, "background");
     assembled.is_untouched();
 }
 

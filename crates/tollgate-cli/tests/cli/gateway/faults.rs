@@ -1,10 +1,13 @@
 //! A provider that fails in every way: the client gets an answer in its dialect, and no permit is lost.
 
+use std::io::Write as _;
+use std::net::TcpListener;
+
 use tollgate::Span;
 use tollgate_testkit::fakes::llm::{Dialect, Fault, Settings, Trouble, When};
 
 use super::raw::Raw;
-use super::{Assembled, Setup};
+use super::{Assembled, RunningGateway, Setup};
 
 /// A gateway that waits for a second, before a provider with `fault`.
 fn start(fault: Fault, times: u64) -> Assembled {
@@ -20,7 +23,6 @@ fn a_provider_that_answers_nonsense_is_an_error_in_the_dialect() {
         Fault::Html { status: 200 },
         Fault::Html { status: 502 },
         Fault::Html { status: 403 },
-        Fault::Garbage,
         Fault::Empty,
         Fault::Hangup,
         Fault::Stall { after: 0 },
@@ -30,7 +32,7 @@ fn a_provider_that_answers_nonsense_is_an_error_in_the_dialect() {
             let reply = Raw::say(dialect, "Hi", false).through(&assembled.gateway.url, dialect);
             let text = reply.text();
             assert!(
-                [403, 502, 503, 504].contains(&reply.status),
+                [502, 503, 504].contains(&reply.status),
                 "{fault:?} {dialect}: {} {text}",
                 reply.status
             );
@@ -39,6 +41,59 @@ fn a_provider_that_answers_nonsense_is_an_error_in_the_dialect() {
         }
         assembled.provider.idle();
         assembled.gateway.settled();
+    }
+}
+
+/// JSON that breaks off within a complete response is the client's to read; the gateway keeps the charge.
+#[test]
+fn an_answer_without_usage_keeps_its_estimate() {
+    let assembled = start(Fault::Garbage, u64::MAX);
+    for dialect in Dialect::ALL {
+        let reply = Raw::say(dialect, "Hi", false).through(&assembled.gateway.url, dialect);
+        assert!(
+            reply.status == 200 && reply.text().starts_with("{\"choices\""),
+            "{}",
+            reply.text()
+        );
+        assembled.gateway.settled();
+        assert_eq!(assembled.gateway.used("provider", dialect.name(), "output"), 100);
+    }
+}
+
+/// A port that answers everything with bytes that are not HTTP.
+#[test]
+fn an_upstream_that_speaks_no_http_is_an_error_in_the_dialect() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut stream = stream;
+            drop(stream.write_all(b"\x16\x03\x01\0\xff garbage\r\n\r\n"));
+        }
+    });
+    let gateway = RunningGateway::start(&Setup { max_wait: "1s", ..Setup::default() }.config(&url));
+    for dialect in Dialect::ALL {
+        let reply = Raw::say(dialect, "Hi", false).through(&gateway.url, dialect);
+        assert_eq!(reply.status, 502, "{}", reply.text());
+        assert!(reply.error(dialect).is_some(), "{}", reply.text());
+    }
+    gateway.settled();
+}
+
+/// A port that nothing listens on: the call was not processed, so it costs nothing.
+#[test]
+fn an_upstream_that_cannot_be_reached_costs_nothing() {
+    let closed =
+        TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let config = Setup { max_wait: "1s", ..Setup::default() }.config(&format!("http://{closed}"));
+    let gateway = RunningGateway::start(&config);
+    for dialect in Dialect::ALL {
+        let reply = Raw::say(dialect, "Hi", false).through(&gateway.url, dialect);
+        assert!([502, 503, 529].contains(&reply.status), "{}", reply.text());
+        assert!(reply.error(dialect).is_some(), "{}", reply.text());
+        gateway.settled();
+        assert_eq!(gateway.used("provider", dialect.name(), "output"), 0);
+        assert_eq!(gateway.used("provider", dialect.name(), "rate"), 0);
     }
 }
 

@@ -89,24 +89,24 @@ fn a_denial_names_the_key() {
 #[test]
 fn refusals_and_different_limits_are_incidents() {
     let mut settings = Settings::default();
-    settings.quota.rpm = 1;
-    let provider = Provider::start(settings);
+    settings.quota.rpm = 50;
+    let provider = Provider::start(settings.clone());
     let setup = Setup { max_wait: "0s", ..Setup::default() };
     let folder = Folder::with(&setup.config(&provider.served.url()));
     let broker = Broker::start(&folder, "");
+    let url = url_of(&broker);
     let call = Raw::say(Dialect::OpenAi, "Say hello.", false);
-    let statuses = [(); 2].map(|()| call.through(&url_of(&broker), Dialect::OpenAi).status);
-    assert_eq!(statuses, [200, 429]);
-    let listed = eventually(|| {
-        let ran = folder.run("audit incidents");
-        (ran.out.contains(" reports 1 requests for ") && ran.out.contains("provider "))
-            .then_some(ran.out)
-    });
-    let listed = listed.unwrap_or_else(|| folder.run("audit incidents").out);
-    assert!(
-        listed.contains("openai reports 1 requests for gpt*, and policy provider has"),
-        "{listed}"
-    );
+    assert_eq!(call.through(&url, Dialect::OpenAi).status, 200);
+    settings.troubles.push(Trouble::new(Fault::status(429), When::Every(1)));
+    provider.fake.set(settings);
+    assert_eq!(call.through(&url, Dialect::OpenAi).status, 429);
+    let differs = "openai reports 50 requests for gpt*, and policy provider has 100000";
+    let refused = "  provider              openai                ";
+    let is_listed = |out: &str| out.contains(differs) && out.contains(refused);
+    let listed = eventually(|| is_listed(&folder.run("audit incidents").out).then_some(()));
+    assert!(listed.is_some(), "{}", folder.run("audit incidents").out);
+    let (_, incidents) = folder.json("audit incidents");
+    assert!(incidents.to_string().contains("\"event\":\"limit_differs\""), "{incidents}");
     let metrics = get(&broker.url, "/metrics");
     let refused =
         "tollgate_gateway_provider_refusals_total{upstream=\"openai\",model=\"gpt*\"} 1\n";
