@@ -68,7 +68,7 @@ fn samples(query: &str) -> Vec<Named> {
 fn of_sample(name: &str) -> Option<&'static Metric> {
     let has = |metric: &&&Metric| match metric.kind {
         Kind::Counter | Kind::Gauge => metric.prometheus() == name,
-        Kind::Duration | Kind::JobDuration | Kind::Attempts => {
+        Kind::Duration | Kind::JobDuration | Kind::CallDuration | Kind::Attempts => {
             ["bucket", "count", "sum"].iter().any(|part| format!("{}_{part}", metric.name) == name)
         }
     };

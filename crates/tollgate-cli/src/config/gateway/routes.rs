@@ -270,8 +270,10 @@ impl Checks<'_> {
             false => self.prices.price_for(model).is_some(),
             true => self.prices.models.keys().any(|known| matches(model, known)),
         };
-        let there = |model| upstreams.iter().map(move |upstream| upstream.model_there(model));
-        match models.iter().flat_map(there).find(|model| !is_priced(model)) {
+        let mut there = models
+            .iter()
+            .flat_map(|model| upstreams.iter().map(move |upstream| upstream.model_there(model)));
+        match there.find(|model| !is_priced(model)) {
             None => Ok(()),
             Some(model) => Err(in_charge(
                 index,

@@ -155,9 +155,9 @@ impl RunningGateway {
             Dialect::ALL
                 .iter()
                 .map(|dialect| self.used("provider", dialect.name(), "running"))
-                .sum()
+                .sum::<u64>()
         };
-        let freed = eventually(|| (held() == 0_u64).then_some(()));
+        let freed = eventually(|| (held() == 0).then_some(()));
         assert!(freed.is_some(), "{} permits are held", held());
     }
 }

@@ -27,8 +27,8 @@ impl Reply {
     }
 
     /// Names in lower case, with their values.
-    pub(super) fn named(&self) -> impl Iterator<Item = (String, &str)> {
-        self.headers.iter().map(|(name, value)| (name.to_lowercase(), value.as_str()))
+    pub(super) fn named(&self) -> impl Iterator<Item = (String, String)> {
+        self.headers.iter().map(|(name, value)| (name.to_lowercase(), value.clone()))
     }
 
     pub(super) fn text(&self) -> String {
