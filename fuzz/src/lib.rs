@@ -1,5 +1,6 @@
 //! Shared by the targets: a server on a memory store, and a clock that advances when all tasks wait.
 
+pub mod llm;
 pub mod resp;
 
 use std::fmt::Debug;

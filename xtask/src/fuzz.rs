@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use crate::run;
 use crate::step::{Tool, command};
 
-const TARGETS: [&str; 5] = ["resp", "http", "grpc", "token", "config"];
+const TARGETS: [&str; 7] = ["resp", "http", "grpc", "token", "config", "llm_request", "llm_stream"];
 
 const SECONDS_DEFAULT: u64 = 20;
 

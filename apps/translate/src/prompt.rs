@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use tollgate_providers::PaidTokens;
 
 use crate::chunk::{CONTEXT_TOKENS, Chunk, OUTPUT_TOKENS_MAX};
 use crate::document::{Document, Segment};
@@ -59,6 +60,13 @@ pub struct Estimate {
     pub input: u64,
     /// Tokens of the answer.
     pub output: u64,
+}
+
+impl From<Estimate> for PaidTokens {
+    /// Assumes that nothing is cached.
+    fn from(estimate: Estimate) -> Self {
+        Self { input: estimate.input, output: estimate.output, ..Self::default() }
+    }
 }
 
 impl Task {

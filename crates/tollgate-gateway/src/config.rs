@@ -210,7 +210,7 @@ impl Deployments<'_> {
     fn get(&mut self, upstream: &UpstreamState, model: &str) -> Arc<Deployment> {
         let known = self.known.map_or(&[][..], |known| &known.deployments);
         let is_same = |(_, known): &&(Dialect, Arc<Deployment>)| {
-            &*known.upstream == upstream.name && &*known.model == model
+            *known.upstream == *upstream.name && *known.model == *model
         };
         if let Some((_, made)) = self.made.iter().find(is_same) {
             return Arc::clone(made);

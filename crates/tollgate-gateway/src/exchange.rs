@@ -44,6 +44,7 @@ pub(crate) struct Exchange<'a> {
 }
 
 /// The result of an attempt.
+#[allow(clippy::large_enum_variant, reason = "moved once, into the body of the response")]
 pub(crate) enum Step {
     /// The call is to be sent again.
     Again,
@@ -56,6 +57,7 @@ pub(crate) struct Answered {
     body: AnsweredBody,
 }
 
+#[allow(clippy::large_enum_variant, reason = "moved once, into the body of the response")]
 enum AnsweredBody {
     /// It was read already.
     Whole(Bytes),

@@ -75,6 +75,15 @@ impl Dialect {
         }
     }
 
+    /// Returns the header, with its value, that names the version of the API, if the path does not.
+    #[must_use]
+    pub const fn version_header(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Anthropic => Some(("anthropic-version", "2023-06-01")),
+            Self::OpenAi | Self::Gemini => None,
+        }
+    }
+
     /// Returns which usage fields count into which unit by default: as the provider counts them against its limits.
     #[must_use]
     pub fn usage_map(self) -> UsageMap {

@@ -116,11 +116,14 @@ impl Price {
     /// Returns the cost of `tokens`, rounded up.
     #[must_use]
     pub fn cost(&self, tokens: PaidTokens) -> Micros {
-        let product = |tokens: u64, price: u64| u128::from(tokens) * u128::from(price);
-        let sum = product(tokens.input, self.input)
-            + product(tokens.cached_input, self.cached_input.unwrap_or(self.input))
-            + product(tokens.cache_write, self.cache_write.unwrap_or(self.input))
-            + product(tokens.output, self.output);
+        let products = [
+            (tokens.input, self.input),
+            (tokens.cached_input, self.cached_input.unwrap_or(self.input)),
+            (tokens.cache_write, self.cache_write.unwrap_or(self.input)),
+            (tokens.output, self.output),
+        ];
+        let products = products.map(|(tokens, price)| u128::from(tokens) * u128::from(price));
+        let sum = products.into_iter().fold(0_u128, u128::saturating_add);
         Micros(u64::try_from(sum.div_ceil(u128::from(MILLION))).unwrap_or(u64::MAX))
     }
 }

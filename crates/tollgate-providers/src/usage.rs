@@ -62,9 +62,10 @@ impl UsageFields {
         }
     }
 
-    /// Takes the fields of a later report. A field that it lacks keeps its value.
+    /// Takes the fields of a later report. Reports are cumulative: a field that it lacks, or has a smaller number of, keeps its value.
     pub(crate) fn update(&mut self, later: Self) {
         for (name, value) in later.0 {
+            let value = value.max(self.get(&name).unwrap_or(0));
             self.set(name, value);
         }
     }

@@ -135,7 +135,7 @@ pub(super) struct ProviderArgs {
     /// Send no key, for a server without one
     #[arg(long, conflicts_with_all = ["key_env", "key_file"])]
     pub(super) no_key: bool,
-    /// The variable with the key; default: GEMINI_API_KEY, GOOGLE_API_KEY or OPENAI_API_KEY
+    /// The variable with the key; default: GEMINI_API_KEY, GOOGLE_API_KEY, OPENAI_API_KEY or ANTHROPIC_API_KEY
     #[arg(long, value_name = "VARIABLE")]
     pub(super) key_env: Option<String>,
     /// The file with the key
@@ -159,6 +159,8 @@ pub(super) enum ProviderKind {
     Gemini,
     /// The chat completions of OpenAI and of compatible servers
     Openai,
+    /// Anthropic's messages
+    Anthropic,
 }
 
 /// How a job is run.

@@ -11,6 +11,7 @@ use tollgate::{Clock, Gate, Policy, Span};
 use tollgate_config::open::{self, Opened, SHUTDOWN_MAX};
 use tollgate_config::sinks::{self, Running};
 use tollgate_config::{BrokerConfig, Config, StoreConfig};
+use tollgate_providers::Dialect;
 use tollgate_telemetry::Meters;
 use tollgate_terminal::Failure;
 use tollgate_terminal::output::{OutputFormat, escape_lines};
@@ -22,7 +23,8 @@ use super::reopening_gate::ReopeningGate;
 use super::{Environment, invalid};
 use crate::job::{DynamoDbJobs, EmbeddedJobs, Job, JobStore, OutageMonitor, PostgresJobs};
 use crate::pipeline::{ExhaustedLimit, JobOptions, Options, Pipeline, Route, Throttle};
-use crate::provider::gemini::{self, Gemini};
+use crate::provider::anthropic::Anthropic;
+use crate::provider::gemini::Gemini;
 use crate::provider::openai::{self, OpenAi};
 use crate::provider::{
     ApiKey, Endpoint, Http, Provider, ProviderClient, TIMEOUT_DEFAULT, Transport,
@@ -322,15 +324,16 @@ pub(super) fn provider(
     clock: &Arc<dyn Clock>,
 ) -> Result<Arc<dyn Provider>, Failure> {
     let kind = provider_kind(route)?;
-    let (url, variables): (_, &[&str]) = match kind {
-        ProviderKind::Gemini => (gemini::BASE_URL, &gemini::KEY_VARIABLES),
-        ProviderKind::Openai => (openai::BASE_URL, &openai::KEY_VARIABLES),
+    let (dialect, url) = match kind {
+        ProviderKind::Gemini => (Dialect::Gemini, Dialect::Gemini.url()),
+        ProviderKind::Openai => (Dialect::OpenAi, openai::BASE_URL),
+        ProviderKind::Anthropic => (Dialect::Anthropic, Dialect::Anthropic.url()),
     };
     let key = match (&args.key_env, &args.key_file) {
         _ if args.no_key => None,
         (Some(name), _) => Some(ApiKey::from_environment(&[name])?),
         (None, Some(file)) => Some(ApiKey::from_file(file)?),
-        (None, None) => Some(ApiKey::from_environment(variables)?),
+        (None, None) => Some(ApiKey::from_environment(dialect.key_variables())?),
     };
     let url = route.url.as_deref().unwrap_or(url);
     let transport = Arc::new(Http::for_url(url)?) as Arc<dyn Transport>;
@@ -339,6 +342,7 @@ pub(super) fn provider(
     Ok(match kind {
         ProviderKind::Gemini => Arc::new(Gemini::new(client)),
         ProviderKind::Openai => Arc::new(OpenAi::new(client)),
+        ProviderKind::Anthropic => Arc::new(Anthropic::new(client)),
     })
 }
 

@@ -152,7 +152,8 @@ fn max_cost(run: &RunArgs) -> Result<Option<Micros>, Failure> {
 fn prices(run: &RunArgs) -> Result<Prices, Failure> {
     match &run.prices {
         None => Ok(Prices::built_in()),
-        Some(file) => Ok(Prices::from_json(&read_text("--prices", file)?)?),
+        Some(file) => Prices::from_json(&read_text("--prices", file)?)
+            .map_err(|error| invalid(error.to_string())),
     }
 }
 

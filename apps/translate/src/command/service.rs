@@ -230,7 +230,7 @@ fn prepare(policy: &Policy, request: TranslationRequest) -> Result<(JobSpec, New
     if context::provider_kind(&route).is_err() {
         let provider = route.provider.unwrap_or_default();
         return Err(invalid(format!(
-            "unknown provider {provider:?}; use \"gemini\" or \"openai\", or leave it out for gemini"
+            "unknown provider {provider:?}; use \"gemini\", \"openai\" or \"anthropic\", or leave it out for gemini"
         )));
     }
     let model = new_job::model(request.model.as_deref(), &route)

@@ -153,11 +153,15 @@ impl Attempt {
         };
         match error.kind {
             Kind::DailyQuota => self.daily_quota_exhausted(error, tokens).await,
-            Kind::NotInTier | Kind::Gone | Kind::Denied | Kind::NotProvider => {
+            Kind::NotInTier
+            | Kind::InsufficientQuota
+            | Kind::Gone
+            | Kind::Denied
+            | Kind::NotProvider => {
                 self.update(ChunkUpdate::Returned).await?;
                 Ok(AttemptOutcome::Pause(None, error.text))
             }
-            Kind::BadRequest => self.refused(error.text, used).await,
+            Kind::BadRequest | Kind::TooLarge => self.refused(error.text, used).await,
             _ => {
                 // The longer of the backoff and the provider's wish.
                 let backoff = BACKOFF.delay(self.claim.transient, edge::random());

@@ -196,7 +196,7 @@ impl PreparedDocument {
 
     /// Returns the cost of the tokens, in millionths.
     pub(super) fn cost(&self, input: u64, output: u64) -> u64 {
-        self.settings.price.map_or(0, |price| price.cost(Estimate { input, output }).0)
+        self.settings.price.map_or(0, |price| price.cost(Estimate { input, output }.into()).0)
     }
 
     /// Limits the answer to `request` so that the call costs at most `left`, and returns its maximum cost.

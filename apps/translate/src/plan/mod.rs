@@ -4,14 +4,13 @@
 
 mod fit;
 mod forecast;
-mod price;
 mod suggestions;
 mod text;
 
 pub use fit::size_for_a_day;
-pub use price::{Micros, Price, Prices};
 pub use suggestions::Warning;
 pub use text::grouped;
+pub use tollgate_providers::{Micros, Price, Prices};
 
 use serde::Serialize;
 use tollgate_core::{Policy, Span, Timestamp};
@@ -166,7 +165,7 @@ impl Plan {
             chunk_tokens,
             input_tokens,
             output_tokens,
-            cost_micros: conditions.price.map(|price| price.cost(total)),
+            cost_micros: conditions.price.map(|price| price.cost(total.into())),
             binding,
             starts_at: conditions.now,
             ends_at,

@@ -9,7 +9,7 @@ use tollgate_core::{Policy, Span};
 use super::fit::{counts_days, requests_per_day, size_for_a_day};
 use super::forecast::{Forecast, Schedule, TOKENS, TooLarge, WorkerPool, forecast, with_limits};
 use super::text::grouped;
-use super::{Conditions, Micros, Plan, Prices, WORKERS_MAX, estimates};
+use super::{Conditions, Micros, Plan, Price, Prices, WORKERS_MAX, estimates};
 use crate::chunk::{CHUNK_TOKENS_MIN, cut};
 use crate::document::Document;
 use crate::error::Error;
@@ -202,7 +202,13 @@ impl Advisor<'_> {
         }
         let total = Estimate { input: plan.input_tokens, output: plan.output_tokens };
         let prices = Prices::built_in();
-        let cheaper = prices.models.iter().map(|(name, price)| (price.cost(total), name));
+        // Another family is another provider, and embeddings have no output.
+        let family = plan.model.split('-').next();
+        let suits = |(name, price): &(&String, &Price)| {
+            name.split('-').next() == family && 0 < price.output
+        };
+        let cheaper = prices.models.iter().filter(suits);
+        let cheaper = cheaper.map(|(name, price)| (price.cost(total.into()), name));
         let cheaper: Option<(Micros, &String)> = cheaper.filter(|(cost, _)| *cost <= max).max();
         let mut suggestions = vec![format!("a maximum of {cost}")];
         suggestions.extend(cheaper.map(|(cost, name)| format!("the model {name}, at {cost}")));

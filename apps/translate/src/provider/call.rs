@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use hyper::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tollgate::internal::timeout;
 use tollgate::{Clock, Span};
+use tollgate_providers::{
+    Dialect, NOT_PROVIDER_HINT, ProviderError, ProviderErrorKind as Kind, classify_error,
+};
 
-use super::error::{ProviderError, ProviderErrorKind as Kind};
+use super::ApiKey;
 use super::http::{Endpoint, Post, Transport, base_url};
-use super::{ApiKey, reply};
 use crate::error::Error;
 
 /// The default timeout of a call.
@@ -40,27 +43,30 @@ impl ProviderClient {
         Ok(Self { url: base_url(&endpoint.into())?, key: key.into(), transport, clock, timeout })
     }
 
-    /// Sends `body` to `path` and returns the body of a 200; any other status is an error. The key is sent in the header `name`,
-    /// after `prefix`.
+    /// Sends `body` to `path`, with the key and the other headers of `dialect`, and returns the body of a 200; any other status is an
+    /// error.
     pub(super) async fn call(
         &self,
+        dialect: Dialect,
         path: &str,
-        name: &'static str,
-        prefix: &str,
         body: &Value,
     ) -> Result<Vec<u8>, ProviderError> {
         let url = format!("{}{path}", self.url);
-        let key = self.key.as_ref().map(|key| format!("{prefix}{}", key.text()));
-        let header = key.as_deref().map(|key| (name, key));
-        let post = Post { url: &url, header, body: body.to_string().into_bytes() };
+        let header = dialect.key_header();
+        let key = self.key.as_ref().map(|key| format!("{}{}", header.prefix, key.text()));
+        let mut headers: Vec<_> =
+            key.as_deref().map(|key| (header.name, key)).into_iter().collect();
+        headers.extend(dialect.version_header());
+        let post = Post { url: &url, headers, body: body.to_string().into_bytes() };
         let reply = timeout(&*self.clock, self.timeout, self.transport.post(post)).await;
         let reply = reply.unwrap_or_else(|| {
             let text = format!("{} did not answer within {}", self.url, self.timeout);
             Err(ProviderError::new(Kind::Unanswered, text))
         })?;
         if reply.status != 200 {
-            let retry_after = reply.retry_after.as_deref();
-            let mut error = reply::refusal(&self.url, reply.status, &reply.body, retry_after);
+            let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::BAD_GATEWAY);
+            let now = self.clock.now();
+            let mut error = classify_error(&self.url, status, &reply.headers, &reply.body, now);
             if error.kind == Kind::Denied
                 && let Some(origin) = self.key.as_ref().and_then(ApiKey::origin)
             {
@@ -85,7 +91,7 @@ impl ProviderClient {
 
     /// Returns the error for an address of another server.
     pub(super) fn not_provider(&self, with: &str) -> ProviderError {
-        let text = format!("{} answered with {with}{}", self.url, reply::NOT_PROVIDER);
+        let text = format!("{} answered with {with}{}", self.url, NOT_PROVIDER_HINT);
         ProviderError::new(Kind::NotProvider, text)
     }
 }

@@ -7,20 +7,9 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tollgate::Timestamp;
+use tollgate_providers::Dialect;
 
-use super::{
-    Completion, FinishReason, Provider, ProviderClient, ProviderError, Request, Usage,
-    next_midnight,
-};
-
-/// The URL of Gemini.
-pub const BASE_URL: &str = "https://generativelanguage.googleapis.com";
-
-/// The environment variables that may hold the key.
-pub const KEY_VARIABLES: [&str; 2] = ["GEMINI_API_KEY", "GOOGLE_API_KEY"];
-
-/// The time zone in which the day of the quota begins.
-const ZONE: &str = "America/Los_Angeles";
+use super::{Completion, FinishReason, Provider, ProviderClient, ProviderError, Request, Usage};
 
 /// A client of Gemini.
 #[derive(Debug)]
@@ -29,7 +18,7 @@ pub struct Gemini {
 }
 
 impl Gemini {
-    /// Returns Gemini at the URL of `client` (see [`BASE_URL`]).
+    /// Returns Gemini at the URL of `client`.
     #[must_use]
     pub const fn new(client: ProviderClient) -> Self {
         Self { client }
@@ -37,7 +26,7 @@ impl Gemini {
 
     async fn call(&self, model: &str, verb: &str, body: &Value) -> Result<Vec<u8>, ProviderError> {
         let path = format!("/v1beta/models/{model}:{verb}");
-        self.client.call(&path, "x-goog-api-key", "", body).await
+        self.client.call(Dialect::Gemini, &path, body).await
     }
 }
 
@@ -61,7 +50,7 @@ impl Provider for Gemini {
     }
 
     fn day_ends(&self, now: Timestamp) -> Timestamp {
-        next_midnight(now, ZONE)
+        Dialect::Gemini.day_ends(now)
     }
 }
 

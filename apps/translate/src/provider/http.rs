@@ -6,13 +6,13 @@ use std::net::IpAddr;
 
 use async_trait::async_trait;
 use hyper::body::Bytes;
-use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use hyper::{Request, Uri};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{HeaderMap, Request, Uri};
 use tollgate::Span;
+use tollgate_providers::{ProviderError, ProviderErrorKind as Kind};
 use tollgate_transport::http::{HttpClient, SendError, causes};
 use tollgate_transport::tls::ClientTls;
 
-use super::error::{ProviderError, ProviderErrorKind as Kind};
 use crate::error::Error;
 
 /// The maximum size of a response, in bytes.
@@ -26,8 +26,8 @@ const CONNECT_TIMEOUT: Span = Span::from_secs(20);
 pub struct Post<'a> {
     /// The URL.
     pub url: &'a str,
-    /// A header by name and value, such as the one with the key.
-    pub header: Option<(&'static str, &'a str)>,
+    /// Headers by name and value, such as the one with the key.
+    pub headers: Vec<(&'static str, &'a str)>,
     /// The body, JSON.
     pub body: Vec<u8>,
 }
@@ -37,8 +37,8 @@ pub struct Post<'a> {
 pub struct Reply {
     /// The status.
     pub status: u16,
-    /// The header `Retry-After`.
-    pub retry_after: Option<String>,
+    /// The headers.
+    pub headers: HeaderMap,
     /// The body.
     pub body: Vec<u8>,
 }
@@ -90,7 +90,7 @@ impl Transport for Http {
             ProviderError::new(Kind::BadRequest, format!("the request cannot be made: {error}"))
         };
         let mut request = Request::post(post.url).header(CONTENT_TYPE, "application/json");
-        if let Some((name, value)) = post.header {
+        for (name, value) in post.headers {
             let mut value = HeaderValue::from_str(value).map_err(|_| {
                 ProviderError::new(
                     Kind::Denied,
@@ -110,12 +110,8 @@ impl Transport for Http {
             };
             ProviderError::new(kind, format!("{} {what}: {}", host(post.url), chain(&error)))
         })?;
-        let retry_after = reply.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        Ok(Reply {
-            status: reply.status().as_u16(),
-            retry_after: retry_after.map(str::to_owned),
-            body: reply.into_body().to_vec(),
-        })
+        let (head, body) = reply.into_parts();
+        Ok(Reply { status: head.status.as_u16(), headers: head.headers, body: body.to_vec() })
     }
 }
 

@@ -3,13 +3,12 @@
 //! A provider is one file that converts a [`Request`] to its wire format and back. It neither waits nor retries nor knows of quotas:
 //! each attempt is one call, and the pipeline takes a permit for each.
 
+pub mod anthropic;
 mod api_key;
 mod call;
-mod error;
 pub mod gemini;
 mod http;
 pub mod openai;
-mod reply;
 
 use std::fmt::{self, Debug};
 
@@ -18,8 +17,8 @@ use tollgate::Timestamp;
 
 pub use api_key::ApiKey;
 pub use call::{ProviderClient, TIMEOUT_DEFAULT};
-pub use error::{ProviderError, ProviderErrorKind, QuotaViolation};
 pub use http::{Endpoint, Http, Post, REPLY_BYTES_MAX, Reply, Transport};
+pub use tollgate_providers::{ProviderError, ProviderErrorKind, QuotaViolation};
 
 /// A request to a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,32 +100,4 @@ pub trait Provider: Debug + Send + Sync + 'static {
 
     /// Returns when the provider's current day ends, and its daily quota is reset.
     fn day_ends(&self, now: Timestamp) -> Timestamp;
-}
-
-/// Returns the next midnight in `zone`; a day from `now` if there is no such zone.
-pub(crate) fn next_midnight(now: Timestamp, zone: &str) -> Timestamp {
-    let ends = || {
-        let zone = jiff::tz::TimeZone::get(zone).ok()?;
-        let micros = i64::try_from(now.as_micros()).ok()?;
-        let here = jiff::Timestamp::from_microsecond(micros).ok()?.to_zoned(zone);
-        let midnight = here.tomorrow().ok()?.start_of_day().ok()?;
-        u64::try_from(midnight.timestamp().as_microsecond()).ok().map(Timestamp::from_micros)
-    };
-    ends().unwrap_or(now + tollgate::Span::from_hours(24))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn r003_4_a_daily_quota_ends_at_midnight_of_the_pacific_coast_with_daylight_saving() {
-        let at = |text: &str| text.parse::<Timestamp>().unwrap();
-        let zone = "America/Los_Angeles";
-        assert_eq!(next_midnight(at("2026-01-10T12:00:00Z"), zone), at("2026-01-11T08:00:00Z"));
-        assert_eq!(next_midnight(at("2026-07-10T12:00:00Z"), zone), at("2026-07-11T07:00:00Z"));
-        assert_eq!(next_midnight(at("2026-07-11T07:00:00Z"), zone), at("2026-07-12T07:00:00Z"));
-        // The night on which the clock goes forward has 23 hours.
-        assert_eq!(next_midnight(at("2026-03-08T08:00:00Z"), zone), at("2026-03-09T07:00:00Z"));
-    }
 }

@@ -4,15 +4,15 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tollgate::Timestamp;
+use tollgate_providers::{Dialect, is_openai_reasoning_model};
 
-use super::error::{ProviderError, ProviderErrorKind};
-use super::{Completion, FinishReason, Provider, ProviderClient, Request, Usage, next_midnight};
+use super::{
+    Completion, FinishReason, Provider, ProviderClient, ProviderError, ProviderErrorKind, Request,
+    Usage,
+};
 
 /// The URL of OpenAI.
 pub const BASE_URL: &str = "https://api.openai.com/v1";
-
-/// The environment variables that may hold the key.
-pub const KEY_VARIABLES: [&str; 1] = ["OPENAI_API_KEY"];
 
 /// A client of a compatible endpoint.
 #[derive(Debug)]
@@ -32,8 +32,7 @@ impl OpenAi {
 impl Provider for OpenAi {
     async fn translate(&self, request: &Request) -> Result<Completion, ProviderError> {
         let body = request_body(request);
-        let reply =
-            self.client.call("/chat/completions", "authorization", "Bearer ", &body).await?;
+        let reply = self.client.call(Dialect::OpenAi, "/chat/completions", &body).await?;
         let body: Body = self.client.parse(&reply)?;
         if body.choices.is_none() && body.usage.is_none() {
             return Err(self.client.not_provider("JSON of another shape"));
@@ -48,15 +47,20 @@ impl Provider for OpenAi {
     }
 
     fn day_ends(&self, now: Timestamp) -> Timestamp {
-        next_midnight(now, "UTC")
+        Dialect::OpenAi.day_ends(now)
     }
 }
 
+/// Models that reason take `max_completion_tokens` and reject `max_tokens` and a temperature. Compatible servers know `max_tokens`, some
+/// of them nothing else.
 fn request_body(request: &Request) -> Value {
+    let maximum = match is_openai_reasoning_model(&request.model) {
+        true => "max_completion_tokens",
+        false => "max_tokens",
+    };
     json!({
         "model": request.model,
-        "max_tokens": request.max_output_tokens,
-        "temperature": 0.3,
+        maximum: request.max_output_tokens,
         "messages": [
             {"role": "system", "content": request.system},
             {"role": "user", "content": request.prompt},
@@ -109,4 +113,29 @@ fn parse_completion(body: Body) -> Completion {
         other => FinishReason::Other(other.unwrap_or("no finish reason").to_owned()),
     };
     Completion { text: choice.message.content.unwrap_or_default(), finish, usage }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_maximum_has_the_name_that_the_model_takes_and_no_temperature_is_forced() {
+        let request = |model: &str| Request {
+            model: model.to_owned(),
+            system: "s".to_owned(),
+            prompt: "p".to_owned(),
+            max_output_tokens: 9,
+        };
+        for (model, maximum, other) in [
+            ("gpt-5-mini", "max_completion_tokens", "max_tokens"),
+            ("o4-mini", "max_completion_tokens", "max_tokens"),
+            ("gpt-4o", "max_tokens", "max_completion_tokens"),
+            ("llama3.1", "max_tokens", "max_completion_tokens"),
+        ] {
+            let body = request_body(&request(model));
+            assert_eq!((&body[maximum], body.get(other)), (&json!(9), None), "{model}");
+            assert_eq!(body.get("temperature"), None);
+        }
+    }
 }

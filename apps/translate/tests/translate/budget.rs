@@ -20,7 +20,7 @@ fn a_bound_on_the_cost_is_never_passed_and_can_be_raised() {
         let harness = Harness::new(Arc::new(world.clock()), settings);
         let pipeline = harness.pipeline(10);
         let mut spec = spec("book", &text, size);
-        spec.price = Some(Price { input: 300_000, output: 2_500_000 });
+        spec.price = Some(Price::new(300_000, 2_500_000));
         spec.max_cost = Some(Micros(8_000));
         pipeline.submit(&spec).await.unwrap();
         let ended = pipeline.run("book", &CancellationToken::new()).await.unwrap();
@@ -60,7 +60,7 @@ fn nine_tenths_of_a_bound_are_used_though_most_workers_stand_in_line() {
         let harness = Harness::new(Arc::new(world.clock()), settings);
         let pipeline = harness.pipeline(10);
         let mut spec = spec("book", &text, size);
-        spec.price = Some(Price { input: 300_000, output: 2_500_000 });
+        spec.price = Some(Price::new(300_000, 2_500_000));
         spec.max_cost = Some(Micros(20_000));
         pipeline.submit(&spec).await.unwrap();
         let ended = pipeline.run("book", &CancellationToken::new()).await.unwrap();
@@ -84,7 +84,7 @@ fn an_answer_that_is_lost_counts_as_paid() {
         let harness = Harness::new(Arc::new(world.clock()), settings);
         let pipeline = harness.pipeline(1);
         let mut spec = spec("book", &text, size);
-        spec.price = Some(Price { input: 0, output: 1_000_000 });
+        spec.price = Some(Price::new(0, 1_000_000));
         spec.max_cost = Some(Micros(10_000));
         pipeline.submit(&spec).await.unwrap();
         assert_eq!(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use hyper::HeaderMap;
 use tollgate::policy::Period;
 use tollgate::{CalendarWindow, Clock, Gate, Limit, Memory, Policy, RollingWindow, Span};
 use tollgate_testkit::fakes::gemini::{FakeGemini, Quota, Settings, translated};
@@ -30,9 +31,9 @@ impl Transport for Direct {
         let share = (u64::from(tollgate::internal::edge::random()) * self.delay.as_micros()) >> 32;
         self.clock.sleep_until(self.clock.now() + Span::from_micros(share)).await;
         let path = post.url.trim_start_matches("https://fake");
-        let key = post.header.map(|(_, key)| key);
+        let key = post.headers.first().map(|(_, key)| *key);
         let (status, body) = self.fake.handle(path, key, &post.body).await;
-        Ok(Reply { status, retry_after: None, body: body.into_bytes() })
+        Ok(Reply { status, headers: HeaderMap::new(), body: body.into_bytes() })
     }
 }
 

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use hyper::HeaderMap;
 use tollgate::Span;
 use tollgate::clock::SystemClock;
 use tollgate_testkit::fakes::gemini::{
     FakeGemini, Fault, Served, Settings, Trouble, When, tokens_of, translated,
 };
+use tollgate_translate::provider::anthropic::Anthropic;
 use tollgate_translate::provider::gemini::Gemini;
 use tollgate_translate::provider::openai::OpenAi;
 use tollgate_translate::provider::{
@@ -24,14 +26,18 @@ async fn served(fault: Option<Fault>) -> (FakeGemini, Served) {
     (fake, served)
 }
 
-fn both(served: &Served) -> [Box<dyn Provider>; 2] {
+fn all(served: &Served) -> [Box<dyn Provider>; 3] {
     let http = Arc::new(Http::new());
     let chat = format!("{}/v1beta/openai/", served.url());
     let client = |url: &str| {
         let (key, clock) = (ApiKey::new("project.key").unwrap(), Arc::new(SystemClock));
         ProviderClient::new(url, key, http.clone(), clock, TIMEOUT_DEFAULT).unwrap()
     };
-    [Box::new(Gemini::new(client(&served.url()))), Box::new(OpenAi::new(client(&chat)))]
+    [
+        Box::new(Gemini::new(client(&served.url()))),
+        Box::new(OpenAi::new(client(&chat))),
+        Box::new(Anthropic::new(client(&served.url()))),
+    ]
 }
 
 fn request() -> Request {
@@ -44,22 +50,29 @@ fn request() -> Request {
 }
 
 #[tokio::test]
-async fn r003_4_both_clients_translate_and_say_what_it_cost() {
+async fn r003_4_all_clients_translate_and_say_what_it_cost() {
     let (fake, served) = served(None).await;
     let request = request();
     let tokens = tokens_of(&request.system) + tokens_of(&request.prompt);
-    for provider in both(&served) {
+    for provider in all(&served) {
         let answer = provider.translate(&request).await.unwrap();
         assert_eq!(answer.text, format!("⟦#1⟧{}", translated(" The river.\n")));
         assert_eq!((answer.finish, answer.usage.input), (FinishReason::Stop, Some(tokens)));
         assert!(answer.usage.output.is_some());
     }
-    let [gemini, openai] = both(&served);
+    let [gemini, openai, anthropic] = all(&served);
     assert_eq!(gemini.count_tokens(&request).await.unwrap(), tokens);
+    assert_eq!(anthropic.count_tokens(&request).await.unwrap(), tokens);
     assert!(openai.count_tokens(&request).await.unwrap_err().text.contains("estimate"));
-    assert_eq!((fake.tally().calls, fake.tally().counted), (2, 1));
+    assert_eq!((fake.tally().calls, fake.tally().counted), (3, 2));
     let short = Request { max_output_tokens: 1, ..request };
-    assert_eq!(gemini.translate(&short).await.unwrap().finish, FinishReason::MaxTokens);
+    for provider in [gemini, openai, anthropic] {
+        assert_eq!(provider.translate(&short).await.unwrap().finish, FinishReason::MaxTokens);
+    }
+    // A model that takes its maximum under another name.
+    let short = Request { model: "gpt-5-mini".to_owned(), ..short };
+    let [_, openai, _] = all(&served);
+    assert_eq!(openai.translate(&short).await.unwrap().finish, FinishReason::MaxTokens);
 }
 
 #[tokio::test]
@@ -81,7 +94,16 @@ async fn r003_4_every_error_of_the_provider_has_its_kind() {
         (Fault::Page, Kind::NotProvider),
     ] {
         let (_fake, served) = served(Some(fault)).await;
-        for provider in both(&served) {
+        let [gemini, openai, anthropic] = all(&served);
+        let error = anthropic.translate(&request()).await.unwrap_err();
+        // It has no details of quotas, and of the account's location.
+        let wanted = match (fault, kind) {
+            (Fault::MinuteQuota | Fault::TokenQuota | Fault::DailyQuota, _) => Kind::Quota,
+            (Fault::Location, _) => Kind::BadRequest,
+            _ => kind,
+        };
+        assert_eq!(error.kind, wanted, "{fault:?}: {error}");
+        for provider in [gemini, openai] {
             let error = provider.translate(&request()).await.unwrap_err();
             assert_eq!(error.kind, kind, "{fault:?}: {error}");
             if fault == Fault::MinuteQuota {
@@ -96,16 +118,18 @@ async fn r003_4_every_error_of_the_provider_has_its_kind() {
         (Fault::BlockedPrompt, FinishReason::Blocked("PROHIBITED_CONTENT".to_owned())),
     ] {
         let (_fake, served) = served(Some(fault)).await;
-        let [gemini, openai] = both(&served);
+        let [gemini, openai, anthropic] = all(&served);
         assert_eq!(gemini.translate(&request()).await.unwrap().finish, finish);
-        assert_ne!(openai.translate(&request()).await.unwrap().finish, FinishReason::Stop);
+        for provider in [openai, anthropic] {
+            assert_ne!(provider.translate(&request()).await.unwrap().finish, FinishReason::Stop);
+        }
     }
 }
 
 #[tokio::test]
 async fn r003_4_a_provider_that_is_not_there_is_unreachable_and_said_so() {
     let (_fake, served) = served(None).await;
-    let [gemini, _] = both(&served);
+    let [gemini, ..] = all(&served);
     let url = served.url();
     drop(served);
     // The listener goes with its task.
@@ -151,21 +175,25 @@ struct Elsewhere(&'static str);
 impl Transport for Elsewhere {
     async fn post(&self, _post: Post<'_>) -> Result<Reply, ProviderError> {
         let body = self.0.as_bytes().to_vec();
-        Ok(Reply { status: 200, retry_after: None, body })
+        Ok(Reply { status: 200, headers: HeaderMap::new(), body })
     }
 }
 
 #[tokio::test]
 async fn another_service_is_distinguished_from_an_unresponsive_provider() {
-    for (body, is_elsewhere) in
-        [("{\"status\":\"ok\"}", true), ("{\"candidates\":[],\"choices\":[]}", false)]
-    {
+    for (body, is_elsewhere) in [
+        ("{\"status\":\"ok\"}", true),
+        ("{\"candidates\":[],\"choices\":[],\"content\":[]}", false),
+    ] {
         let (elsewhere, clock) = (Arc::new(Elsewhere(body)), Arc::new(SystemClock));
         let (url, key) = ("https://elsewhere/api", ApiKey::new("k").unwrap());
         let client = ProviderClient::new(url, key, elsewhere, clock, TIMEOUT_DEFAULT).unwrap();
-        let both: [Box<dyn Provider>; 2] =
-            [Box::new(Gemini::new(client.clone())), Box::new(OpenAi::new(client))];
-        for provider in both {
+        let all: [Box<dyn Provider>; 3] = [
+            Box::new(Gemini::new(client.clone())),
+            Box::new(OpenAi::new(client.clone())),
+            Box::new(Anthropic::new(client)),
+        ];
+        for provider in all {
             match provider.translate(&request()).await {
                 Ok(answer) => {
                     assert!(!is_elsewhere && answer.finish != FinishReason::Stop, "{answer:?}");

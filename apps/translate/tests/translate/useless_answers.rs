@@ -100,7 +100,7 @@ fn r003_3_what_costs_twice_the_plan_is_asked_about_first() {
         let harness = Harness::new(Arc::new(world.clock()), settings.clone());
         let pipeline = harness.pipeline(10);
         let mut spec = spec("book", &text, size);
-        spec.price = Some(Price { input: 300_000, output: 2_500_000 });
+        spec.price = Some(Price::new(300_000, 2_500_000));
         pipeline.submit(&spec).await.unwrap();
         pipeline.run("book", &CancellationToken::new()).await.unwrap();
         let planned = harness.store.counts("book").await.unwrap().cost;

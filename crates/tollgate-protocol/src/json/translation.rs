@@ -34,7 +34,7 @@ pub struct TranslationRequest {
     /// What people call the job, such as the name of a file; the id by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The interface of the provider: `gemini`, the default, or `openai`.
+    /// The interface of the provider: `gemini`, the default, `openai` or `anthropic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// The model; `openai` needs one.

@@ -270,10 +270,10 @@ impl Checks<'_> {
             false => self.prices.price_for(model).is_some(),
             true => self.prices.models.keys().any(|known| matches(model, known)),
         };
-        let mut there = models
+        let mut deployed = upstreams
             .iter()
-            .flat_map(|model| upstreams.iter().map(move |upstream| upstream.model_there(model)));
-        match there.find(|model| !is_priced(model)) {
+            .flat_map(|upstream| models.iter().map(|model| upstream.model_there(model)));
+        match deployed.find(|model| !is_priced(model)) {
             None => Ok(()),
             Some(model) => Err(in_charge(
                 index,

@@ -53,7 +53,10 @@ pub(super) fn chat(body: &Value) -> Option<Asked> {
         model: body["model"].as_str()?.to_owned(),
         system: text("system"),
         prompt: text("user"),
-        most_output: body["max_tokens"].as_u64().unwrap_or(u64::MAX),
+        most_output: ["max_completion_tokens", "max_tokens"]
+            .iter()
+            .find_map(|name| body[*name].as_u64())
+            .unwrap_or(u64::MAX),
     })
 }
 

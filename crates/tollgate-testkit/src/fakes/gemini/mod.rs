@@ -1,10 +1,11 @@
 //! A fake of Gemini.
 //!
-//! It answers `generateContent`, `countTokens` and the OpenAI-compatible chat, over HTTP or by [`FakeGemini::handle`]. It
+//! It answers `generateContent`, `countTokens`, the OpenAI-compatible chat and Anthropic's messages, over HTTP or by [`FakeGemini::handle`]. It
 //! enforces requests and input tokens per minute as fixed *and* as rolling windows, and requests per day of the
 //! Pacific coast and of any 24 hours, for each project and model, on a clock that is passed in; refuses with the real bodies, injects
 //! faults and counts everything. Its pseudo-translation shows a missing, doubled or moved paragraph.
 
+mod anthropic;
 pub(super) mod bodies;
 mod dialects;
 mod fault;
@@ -177,6 +178,19 @@ impl FakeGemini {
                 Some(asked) => as_chat(self.generate(project, &asked).await),
                 None => bodies::wrapped(bodies::error(400, "INVALID_ARGUMENT", "no messages")),
             };
+        }
+        match (path, anthropic::message(&body)) {
+            ("/v1/messages", Some(asked)) => {
+                return anthropic::as_message(self.generate(project, &asked).await);
+            }
+            ("/v1/messages/count_tokens", Some(asked)) => {
+                self.state().tally.counted += 1;
+                return (200, json!({"input_tokens": asked.input()}).to_string());
+            }
+            ("/v1/messages" | "/v1/messages/count_tokens", None) => {
+                return anthropic::error(400, "messages: Field required");
+            }
+            _ => {}
         }
         let call = path.strip_prefix("/v1beta/models/").and_then(|call| call.split_once(':'));
         match call {
