@@ -5,7 +5,9 @@ use proptest::collection::vec;
 use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use tollgate_conformance::generate;
 use tollgate_conformance::script::SingleEntry;
-use tollgate_core::{Ask, Costs, Decision, Operation, Outcome, Policy, Timestamp, Wait};
+use tollgate_core::{
+    Ask, Costs, Decision, Limit, Operation, Outcome, Policy, Timestamp, TokenBucket, Wait,
+};
 
 fn decided(
     store: &mut SingleEntry,
