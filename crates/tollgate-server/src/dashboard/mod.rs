@@ -21,7 +21,7 @@ const CSS_TYPE: &str = "text/css; charset=utf-8";
 const JS_TYPE: &str = "text/javascript; charset=utf-8";
 
 /// All files that the page loads.
-const FILES: [(&str, &str, &str); 7] = [
+const FILES: [(&str, &str, &str); 8] = [
     ("style.css", CSS_TYPE, include_str!("style.css")),
     ("main.js", JS_TYPE, include_str!("main.js")),
     ("audit.js", JS_TYPE, include_str!("audit.js")),

@@ -394,11 +394,11 @@ mod tests {
     fn an_ask_that_waits_again_keeps_its_place() {
         let mut queues = WaitQueues::default();
         let mut ticket = Ticket::default();
-        let first = queues.join(key(), "a", Amounts::default(), &mut ticket).unwrap();
+        let first = queues.join(key(), ("a", 1), Amounts::default(), &mut ticket).unwrap();
         let second = join(&mut queues, "a");
         let _woken = queues.leave(&first);
         assert!(queues.is_first(&second));
-        let again = queues.join(key(), "a", Amounts::default(), &mut ticket).unwrap();
+        let again = queues.join(key(), ("a", 1), Amounts::default(), &mut ticket).unwrap();
         assert!(queues.is_first(&again), "not behind the second");
         let _woken = queues.leave(&again);
         assert!(queues.is_first(&second));
