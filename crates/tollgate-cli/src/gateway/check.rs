@@ -8,8 +8,9 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tollgate::clock::SystemClock;
+use tollgate::internal::timeout;
 use tollgate::policy::Policies;
-use tollgate::{Clock as _, Error, ErrorKind};
+use tollgate::{Clock as _, Error, ErrorKind, Span};
 use tollgate_gateway::Route;
 use tollgate_providers::{
     Dialect, HeaderStanding, ProviderErrorKind, classify_error, header_standings,
@@ -26,7 +27,7 @@ use crate::config::{GatewayConfig, ServeConfig, UpstreamConfig};
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// The longest time of a call.
-const CALL_MAX: Duration = Duration::from_secs(30);
+const CALL_MAX: Span = Span::from_secs(30);
 
 /// The largest response that is read: a list of models.
 const RESPONSE_BYTES_MAX: usize = 8 << 20;
@@ -311,10 +312,10 @@ impl<'a> Probe<'a> {
             Ok(request) => request,
             Err(error) => return problem(format!("the url cannot be called: {error}")),
         };
-        match tokio::time::timeout(CALL_MAX, self.client.send(request)).await {
-            Err(_) => problem(format!("no answer within {} s", CALL_MAX.as_secs())),
-            Ok(Err(error)) => problem(self.unreachable(&error)),
-            Ok(Ok(response)) => self.answered(&url, response),
+        match timeout(&SystemClock, CALL_MAX, self.client.send(request)).await {
+            None => problem(format!("no answer within {CALL_MAX}")),
+            Some(Err(error)) => problem(self.unreachable(&error)),
+            Some(Ok(response)) => self.answered(&url, response),
         }
     }
 

@@ -6,6 +6,7 @@ mod observer;
 use std::sync::{Arc, Weak};
 
 use serde::Serialize;
+use tollgate::Span;
 use tollgate_gateway::{DeploymentSnapshot, Gateway, GatewaySnapshot};
 use tollgate_protocol::json::{DeploymentStats, GatewayStats};
 use tollgate_server::App;
@@ -62,7 +63,7 @@ fn stats(snapshot: GatewaySnapshot) -> GatewayStats {
     GatewayStats {
         waiting: snapshot.waiting_calls as u64,
         held_bytes: snapshot.held_bytes as u64,
-        oldest_wait_ms: snapshot.oldest_wait.map(|waited| waited.as_millis_ceil()),
+        oldest_wait_ms: snapshot.oldest_wait.map(Span::as_millis_ceil),
         in_flight: snapshot.in_flight as u64,
         deployments: snapshot.deployments.into_iter().map(deployment_stats).collect(),
     }
@@ -79,7 +80,7 @@ fn deployment_stats(deployment: DeploymentSnapshot) -> DeploymentStats {
         waited_ms: deployment.waited.as_millis_ceil(),
         input_tokens: deployment.input_tokens,
         output_tokens: deployment.output_tokens,
-        first_byte_ms: deployment.first_byte.map(|took| took.as_millis_ceil()),
+        first_byte_ms: deployment.first_byte.map(Span::as_millis_ceil),
         refused: deployment.refused,
         closed_until: deployment.closed_until,
     }
