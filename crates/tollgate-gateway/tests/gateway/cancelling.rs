@@ -132,8 +132,9 @@ async fn a_thousand_calls_that_are_cancelled_at_random_leave_the_books_balanced(
         let harness = Arc::clone(&harness);
         async move {
             let began = SystemClock.monotonic();
-            let body = harness.request("hello there", 100, number % 2 == 0);
-            let path = harness.path(number % 2 == 0);
+            let is_stream = number.is_multiple_of(2);
+            let body = harness.request("hello there", 100, is_stream);
+            let path = harness.path(is_stream);
             let call = harness.post(&path, &[], &body);
             let is_finished = timeout(&SystemClock, leaves_after, call).await.is_some();
             let took = SystemClock.monotonic().as_micros() - began.as_micros();

@@ -48,6 +48,8 @@ impl Events {
     }
 }
 
+type Wrap = Box<dyn FnOnce(Arc<Memory>) -> Arc<dyn Gate>>;
+
 /// What a test varies.
 pub(crate) struct Setup {
     pub(crate) dialect: Dialect,
@@ -57,7 +59,7 @@ pub(crate) struct Setup {
     pub(crate) upstreams: usize,
     pub(crate) clock: Option<Arc<dyn Clock>>,
     /// Puts a gate around the store.
-    pub(crate) wrap: Option<Box<dyn FnOnce(Arc<Memory>) -> Arc<dyn Gate>>>,
+    pub(crate) wrap: Option<Wrap>,
 }
 
 pub(crate) fn per_minute(name: &str, requests: u64, tokens: u64) -> Policy {

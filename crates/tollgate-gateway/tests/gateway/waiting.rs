@@ -167,7 +167,7 @@ impl Gate for StaleOnce {
                 Outcome::Decided(Decision::Admitted(permit))
                     if !self.is_done.swap(true, Ordering::Relaxed) =>
                 {
-                    let mut grant = permit.grant().clone();
+                    let mut grant = *permit.grant();
                     grant.use_by = Some(Timestamp::from_secs(1));
                     Outcome::Decided(Decision::Admitted(permit.with_grant(grant)))
                 }

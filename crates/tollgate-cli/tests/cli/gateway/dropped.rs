@@ -35,7 +35,9 @@ fn a_client_that_leaves_a_stream_is_charged_what_was_sent() {
         gateway.settled();
         let charged = gateway.used("provider", dialect.name(), "output");
         // What was on its way when the client left may be more than what it read.
-        assert!(3 < charged && charged < 100, "{dialect}: {charged} of {arrival:?}");
+        assert!(3 < charged && charged <= 100, "{dialect}: {charged} of {arrival:?}");
+        // Thinking of this Gemini model is charged and not streamed, so its estimate of 100 stays.
+        assert_eq!(charged == 100, dialect == Dialect::Gemini, "{dialect}: {charged}");
         let said = String::from_utf8_lossy(&read).matches("data: {").count() as u64 - 4;
         assert!(said <= charged, "{dialect}: {charged} for at least {said} words");
         assert!(0 < gateway.used("provider", dialect.name(), "input"));

@@ -74,7 +74,8 @@ fn an_upstream_that_speaks_no_http_is_an_error_in_the_dialect() {
     let gateway = RunningGateway::start(&Setup { max_wait: "1s", ..Setup::default() }.config(&url));
     for dialect in Dialect::ALL {
         let reply = Raw::say(dialect, "Hi", false).through(&gateway.url, dialect);
-        assert_eq!(reply.status, 502, "{}", reply.text());
+        // Garbage before the request was sent is a failed connection, which is tried again; after it, it is an answer.
+        assert!([502, 503].contains(&reply.status), "{}", reply.text());
         assert!(reply.error(dialect).is_some(), "{}", reply.text());
     }
     gateway.settled();
