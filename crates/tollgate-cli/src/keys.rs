@@ -50,6 +50,12 @@ pub(crate) fn new(wanted: KeysNew, format: OutputFormat) -> Result<(), Failure> 
         return Err(Failure::new(ErrorKind::Invalid, "the name of a key is one line of text"));
     }
     for (flag, text) in [("--subject", &wanted.subject), ("--team", &wanted.team)] {
+        // Clap does not apply `requires` here, because --gateway conflicts with --scope.
+        if text.is_some() && !wanted.gateway {
+            let text =
+                format!("{flag} is for a key of the gateway; add --gateway, and leave --scope out");
+            return Err(Failure::new(ErrorKind::Invalid, text));
+        }
         if text.as_deref().is_some_and(|text| !is_line(text)) {
             let text = format!("{flag} is one line of text, as in research");
             return Err(Failure::new(ErrorKind::Invalid, text));

@@ -257,10 +257,10 @@ pub(crate) struct KeysNew {
     #[arg(long)]
     pub(crate) gateway: bool,
     /// The subject that calls with the key are charged to, by default its name
-    #[arg(long, requires = "gateway")]
+    #[arg(long)]
     pub(crate) subject: Option<String>,
     /// The team of the key
-    #[arg(long, requires = "gateway")]
+    #[arg(long)]
     pub(crate) team: Option<String>,
     /// When the key expires, as in 2027-01-01T00:00:00Z
     #[arg(long, value_name = "TIME")]
