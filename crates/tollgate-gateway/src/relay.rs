@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use tollgate::Span;
 use tollgate::gate::BoxFuture;
-use tollgate::{Span, Timestamp};
 use tollgate_providers::{Dialect, StreamReader, UsageFields, UsageStripper};
 use tollgate_server::Busy;
 
@@ -53,7 +53,8 @@ pub(crate) enum Reader {
 /// Detects a silent upstream with one timer at a time, which costs less than one for each chunk.
 struct IdleTimer {
     limit: Span,
-    heard: Timestamp,
+    /// On the monotonic clock: a step of the wall clock does not end a stream.
+    heard: Span,
     timer: Option<BoxFuture<'static, ()>>,
 }
 
@@ -66,7 +67,11 @@ impl Relay {
         (busy, idle_timeout): (Busy, Span),
     ) -> Self {
         let mut relay = Self {
-            idle: IdleTimer { limit: idle_timeout, heard: shared.app.now(), timer: None },
+            idle: IdleTimer {
+                limit: idle_timeout,
+                heard: shared.app.clock().monotonic(),
+                timer: None,
+            },
             shared: Arc::clone(shared),
             incoming,
             reader,
@@ -138,16 +143,18 @@ impl Relay {
     }
 
     fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let limit = self.idle.limit;
         let clock = self.shared.app.clock();
         loop {
+            let IdleTimer { limit, heard, .. } = self.idle;
+            let due = heard.plus(limit).as_micros();
+            let left = || Span::from_micros(due.saturating_sub(clock.monotonic().as_micros()));
             let timer =
-                self.idle.timer.get_or_insert_with(|| clock.sleep_until(self.idle.heard + limit));
+                self.idle.timer.get_or_insert_with(|| clock.sleep_until(clock.now() + left()));
             ready!(timer.as_mut().poll(context));
-            if self.idle.heard + limit <= clock.now() {
+            self.idle.timer = None;
+            if left().is_zero() {
                 return Poll::Ready(());
             }
-            self.idle.timer = None;
         }
     }
 
@@ -163,7 +170,7 @@ impl Relay {
             };
             match frame {
                 Some(Ok(frame)) => {
-                    self.idle.heard = self.shared.app.now();
+                    self.idle.heard = self.shared.app.clock().monotonic();
                     let frame = match frame.into_data() {
                         Ok(bytes) => {
                             let bytes = self.pass(bytes);

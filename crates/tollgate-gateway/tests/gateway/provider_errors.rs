@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::Span;
+use tollgate::{Clock as _, Span};
 use tollgate_providers::Dialect;
 use tollgate_testkit::fakes::llm::{FakeLlm, Fault, Settings, Trouble, When};
 
@@ -203,6 +203,25 @@ async fn a_stream_that_stalls_is_cut_and_keeps_the_charge() {
     harness.quiet().await;
     assert_eq!(harness.events.count("Finished"), 1);
     assert!(harness.events.all().iter().any(|event| event.contains("UpstreamFailed")));
+}
+
+#[tokio::test]
+async fn a_step_of_the_wall_clock_does_not_cut_a_stream() {
+    let harness = Setup::new(Dialect::OpenAi).start().await;
+    harness.fake().set(failing(Fault::Stall { after: 3 }, 1));
+    let body = harness.request("hello", 1_000, true);
+    let mut response = harness.open(&harness.path(true), &[], &body).await;
+    use http_body_util::BodyExt as _;
+    response.frame().await.unwrap().unwrap();
+    harness.clock.step(harness.clock.now() + Span::from_hours(3));
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(harness.events.count("Finished"), 0, "the stream is open");
+    harness.clock.advance(Span::from_mins(5));
+    while let Some(Ok(_)) = response.frame().await {}
+    harness.quiet().await;
+    assert_eq!(harness.events.count("Finished"), 1);
 }
 
 #[tokio::test]
