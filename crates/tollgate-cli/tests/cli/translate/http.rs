@@ -277,7 +277,7 @@ fn r003_11_bad_input_says_what_would_be_right_and_changes_nothing() {
         (404, "policy", json!("none"), "wide"),
         (400, "subject", json!(""), "subject"),
         (400, "chunk_tokens", json!(1), "as in 3500"),
-        (400, "provider", json!("bard"), "\"gemini\" or \"openai\""),
+        (400, "provider", json!("bard"), "\"gemini\", \"openai\" or \"anthropic\""),
         (400, "provider", json!("openai"), "name one in model"),
         (400, "id", json!("no/id"), "letters, digits"),
         (400, "name", json!("n".repeat(65)), "1 to 64"),
