@@ -128,7 +128,7 @@ fn other_versions_are_refused_by_name() {
         .unwrap();
     bytes[0] = 0;
     let error = open(&BASE64URL.encode(bytes), &policy).unwrap_err();
-    let text = "the permit is of version 0, and versions up to 4 are read here; acquire a new one";
+    let text = "the permit is of version 0, and versions up to 5 are read here; acquire a new one";
     assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Invalid, text));
 }
 

@@ -1175,7 +1175,8 @@ CREATE TABLE tollgate.audit (
     unit text COLLATE pg_catalog."C",
     asked bigint,
     retry_after_us bigint,
-    by_key text COLLATE pg_catalog."C"
+    by_key text COLLATE pg_catalog."C",
+    charges jsonb
 );
 
 ALTER TABLE tollgate.audit ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY (
@@ -1226,8 +1227,8 @@ CREATE TABLE tollgate.settled (
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
 
-INSERT INTO tollgate.audit OVERRIDING SYSTEM VALUE VALUES (1, 1000000, 'api', 'a\0b', 'denied', false, 'burst', 'requests', 3, 1500001, NULL);
-INSERT INTO tollgate.audit OVERRIDING SYSTEM VALUE VALUES (2, 2000000, 'api', 'c', 'denied', false, 'burst', 'requests', 3, 1500001, 'ops');
+INSERT INTO tollgate.audit OVERRIDING SYSTEM VALUE VALUES (1, 1000000, 'api', 'a\0b', 'denied', false, 'burst', 'requests', 3, 1500001, NULL, NULL);
+INSERT INTO tollgate.audit OVERRIDING SYSTEM VALUE VALUES (2, 2000000, 'api', 'c', 'denied', false, 'burst', 'requests', 3, 1500001, 'ops', NULL);
 
 INSERT INTO tollgate.entries VALUES ('bucket', 's', '\x0001046f6e6c79087265717565737473006406808ece1c000000', 1749990896000005, 1749990906000000, 1749990896000004, '{0,11,40000000,30000000,0,1749990896000000,0,1749990896000001,8765433,1749990896000002,10000000,1749990896000003,11234567}', 0, '{}', '{}', 1749994497234567, 1);
 INSERT INTO tollgate.entries VALUES ('interval', 's', '\x0001046f6e6c79087265717565737473010505808ece1c000000', 1749990896000005, 1749990906000000, 1749990896000004, '{0,1,1}', 0, '{}', '{}', 1749994497234567, 1);
@@ -1297,6 +1298,8 @@ ALTER TABLE ONLY tollgate.settled
     ADD CONSTRAINT settled_pkey PRIMARY KEY (policy, subject, first);
 
 CREATE INDEX audit_at_us_idx ON tollgate.audit USING btree (at_us);
+
+CREATE INDEX audit_charges_idx ON tollgate.audit USING gin (charges jsonb_path_ops);
 
 CREATE INDEX audit_outcome_number_idx ON tollgate.audit USING btree (outcome, number);
 
