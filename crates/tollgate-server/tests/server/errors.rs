@@ -68,7 +68,7 @@ async fn bad_input_names_the_field() {
         (r#"{"policy": "gemini"}"#, "a subject must be 1 to 256 bytes long, not 0"),
         (
             r#"{"policy": "gemini", "subject": "p7", "cost": {}}"#,
-            "cost: there is no \"cost\" here; did you mean costs? known: policy, subject, costs, id, wait_ms, id_ttl_ms, behind, charges at line 1 column 44",
+            "cost: there is no \"cost\" here; did you mean costs? known: policy, subject, costs, id, wait_ms, id_ttl_ms, behind, charges, tenant at line 1 column 44",
         ),
         (
             r#"{"policy": "gemini", "subject": "p7", "costs": {"tokens": "3"}}"#,
