@@ -228,7 +228,7 @@ impl UpstreamState {
         let mut builder = http1::Builder::new();
         builder.max_buf_size(BUFFER_BYTES_MAX);
         let (sender, connection) = builder.handshake(stream.ok()?).await.ok()?;
-        // It ends when its sender is dropped or the upstream closes it, and whoever reads a response sees the error.
+        // It ends when its sender is dropped or the upstream closes it; the reader of a response gets the error.
         tokio::spawn(async move { drop(connection.await) });
         Some(sender)
     }
