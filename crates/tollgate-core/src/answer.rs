@@ -133,6 +133,9 @@ impl Permit {
     /// Sets the id of its ask, which releasing it forgets; without one, releasing leaves the id remembered.
     #[must_use]
     pub fn with_id(mut self, id: Option<impl Into<Arc<str>>>) -> Self {
+        if id.is_none() && self.id().is_none() {
+            return self;
+        }
         let carried = self.carried.take().map(|carried| *carried).unwrap_or_default();
         self.carrying(Carried { id: id.map(Into::into), ..carried })
     }

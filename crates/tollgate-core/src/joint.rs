@@ -55,7 +55,10 @@ pub struct JointDecision<'a> {
     /// Whether the charge at an index is admitted whatever its entry says, by bit.
     open: u16,
     conclusion: Conclusion,
+    /// How many charges are completed.
+    completed: usize,
     permits: Vec<Permit>,
+    /// Of each charge of a denied ask.
     standings: Vec<Vec<Standing>>,
 }
 
@@ -117,6 +120,7 @@ impl<'a> JointDecision<'a> {
             judged: SmallVec::new(),
             open: 0,
             conclusion: Conclusion::Denied,
+            completed: 0,
             permits: Vec::new(),
             standings: Vec::new(),
         })
@@ -232,30 +236,29 @@ impl<'a> JointDecision<'a> {
 
     /// Completes the entry of the next charge: the one that was judged. Changes it only if the ask is charged.
     pub fn complete(&mut self, entry: &mut Entry) {
-        let index = self.standings.len();
+        let index = self.completed;
         let Some(part) = self.ask.part(index) else { return };
+        self.completed += 1;
         let record = match (self.conclusion, self.judged.get(index)) {
             (Conclusion::Charged, Some(Some(shadowed))) => {
                 self.permits.push(Permit::in_shadow(&part, shadowed.denial.clone()));
-                None
+                return;
             }
             (Conclusion::Charged, _) => Some(self.charge(index, entry, &part)),
             (Conclusion::Repeated, _) => self.given.get(index).copied(),
             (Conclusion::Denied, _) => None,
         };
         let standings = standings(entry, self.now);
-        if let Some(record) = record {
-            let mut grant = Grant::new(record, part.policy(), part.amounts());
-            if self.is_forced {
-                grant.expires_at = None;
-            }
-            let mut permit = Permit::for_ask(&part, grant, standings.clone());
-            if self.ask.has_own_costs(index) {
-                permit = permit.with_own_costs();
-            }
-            self.permits.push(permit);
+        let Some(record) = record else { return self.standings.push(standings) };
+        let mut grant = Grant::new(record, part.policy(), part.amounts());
+        if self.is_forced {
+            grant.expires_at = None;
         }
-        self.standings.push(standings);
+        let mut permit = Permit::for_ask(&part, grant, standings);
+        if self.ask.has_own_costs(index) {
+            permit = permit.with_own_costs();
+        }
+        self.permits.push(permit);
     }
 
     fn charge(&self, index: usize, entry: &mut Entry, part: &Ask<'_>) -> ChargeRecord {

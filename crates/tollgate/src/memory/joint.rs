@@ -33,13 +33,17 @@ impl Memory {
         let ids = shards.shard(hashes[0]).ids();
         let known = ids.known(operation, now);
         let mut decision = JointDecision::new(operation, known, ids.others(operation), now)?;
+        let mut has_new_keys = false;
         for (charge, hash) in &keys {
             match shards.shard(*hash).entry(*hash, charge.policy(), charge.subject()) {
                 Some(entry) => decision.judge(entry)?,
-                None => decision.judge(&Entry::fresh(charge.policy(), now))?,
+                None => {
+                    has_new_keys = true;
+                    decision.judge(&Entry::fresh(charge.policy(), now))?;
+                }
             }
         }
-        if decision.conclude()? {
+        if decision.conclude()? && has_new_keys {
             self.reserve(&mut shards, &keys, &decision, now)?;
         }
         for (index, (charge, hash)) in keys.iter().enumerate() {
