@@ -24,6 +24,7 @@ pub(crate) struct Waiting {
     began: Span,
     deadline: Timestamp,
     ticket: Ticket,
+    policies: Arc<Policies>,
     /// The status of the upstream's last refusal.
     pub(crate) last_status: Option<u16>,
 }
@@ -47,6 +48,7 @@ impl Waiting {
             began: clock.monotonic(),
             deadline: clock.now() + wait,
             ticket: Ticket::default(),
+            policies: context.shared.app.policies(),
             last_status: None,
         })
     }
@@ -77,7 +79,9 @@ impl Waiting {
                     continue;
                 }
             };
-            let policies = app.policies();
+            // Subscribed before they are read, so that no change is missed.
+            let mut changes = app.policy_changes();
+            let policies = self.policies(context);
             let mut candidates = Vec::with_capacity(open.len());
             for target in open {
                 candidates.push(Candidate::new(context, target, &policies, headers)?);
@@ -87,7 +91,13 @@ impl Waiting {
                 .map_err(|error| Refusal::undecided(&error))?;
             let (deadline, key) = (self.deadline, &context.key.name);
             let decided = app.acquire_any_in_turn(&alternatives, deadline, &mut self.ticket, key);
-            let (index, decision) = decided.await.map_err(|error| Refusal::undecided(&error))?;
+            let decided = tokio::select! {
+                biased;
+                decided = decided => decided,
+                // The call asks again at the same place, so that a larger limit helps those who wait.
+                Ok(()) = changes.changed() => continue,
+            };
+            let (index, decision) = decided.map_err(|error| Refusal::undecided(&error))?;
             let permit = match decision {
                 Decision::Admitted(permit) => permit,
                 Decision::Denied(_) if app.is_closing() => return Err(Refusal::stopping()),
@@ -108,6 +118,16 @@ impl Waiting {
         }
     }
 
+    /// Returns the policies in force, or those that the call began with if its route charges one that is gone.
+    fn policies(&mut self, context: &CallContext) -> Arc<Policies> {
+        let policies = context.shared.app.policies();
+        let mut charges = context.route().charges.iter();
+        if charges.all(|charge| policies.get(&charge.policy).is_ok()) {
+            self.policies = policies;
+        }
+        Arc::clone(&self.policies)
+    }
+
     /// Sleeps until an upstream is open again, if that is within the deadline.
     async fn sleep_until(&self, until: Timestamp, context: &CallContext) -> Result<(), Refusal> {
         let app = &context.shared.app;
@@ -117,7 +137,10 @@ impl Waiting {
                 _ => ErrorCode::Overloaded,
             };
             let wait = until.since(app.now());
-            let text = format!("no upstream can serve the call now; try again in {wait}");
+            let targets = 0..context.route().targets.len();
+            let problem = targets.filter_map(|target| context.deployment(target).problem()).next();
+            let why = problem.map(|problem| format!(" ({problem})")).unwrap_or_default();
+            let text = format!("no upstream can serve the call now{why}; try again in {wait}");
             return Err(Refusal::new(code, RefusalReason::Upstream, text).retry_after(wait));
         }
         tokio::select! {

@@ -7,10 +7,11 @@ use http_body_util::BodyExt as _;
 use hyper::HeaderMap;
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::CONTENT_ENCODING;
+use tollgate::Span;
 use tollgate::internal::timeout;
 use tollgate_providers::ErrorCode;
 
-use crate::bounds::{BODY_IDLE_MAX, BODY_WAIT_MAX, REFUSED_BODY_BYTES_MAX};
+use crate::bounds::{BODY_IDLE_MAX, BODY_WAIT_MAX, REFUSED_BODY_BYTES_MAX, REFUSED_BODY_IDLE_MAX};
 use crate::config::Limits;
 use crate::gateway::Shared;
 use crate::observe::RefusalReason;
@@ -66,7 +67,7 @@ impl HeldBody {
         }
         held.hold(announced, limits)?;
         let mut whole = Vec::new();
-        while let Some(frame) = next(shared, body).await? {
+        while let Some(frame) = next(shared, body, BODY_IDLE_MAX).await? {
             let size = held.bytes.len() + whole.len() + frame.len();
             if limits.body_bytes_max < size {
                 return Err(too_large(limits));
@@ -103,11 +104,15 @@ fn too_large(limits: &Limits) -> Refusal {
     Refusal::new(ErrorCode::TooLarge, RefusalReason::Invalid, text)
 }
 
-async fn next(shared: &Shared, body: &mut Incoming) -> Result<Option<Bytes>, Refusal> {
+async fn next(
+    shared: &Shared,
+    body: &mut Incoming,
+    idle_max: Span,
+) -> Result<Option<Bytes>, Refusal> {
     loop {
-        let frame = timeout(shared.app.clock(), BODY_IDLE_MAX, body.frame()).await;
+        let frame = timeout(shared.app.clock(), idle_max, body.frame()).await;
         let frame = frame.ok_or_else(|| {
-            Refusal::invalid(format!("the body did not arrive: nothing for {BODY_IDLE_MAX}"))
+            Refusal::invalid(format!("the body did not arrive: nothing for {idle_max}"))
         })?;
         match frame {
             None => return Ok(None),
@@ -125,7 +130,7 @@ async fn next(shared: &Shared, body: &mut Incoming) -> Result<Option<Bytes>, Ref
 pub(crate) async fn discard(shared: &Shared, body: &mut Incoming) {
     let discarded = async {
         let mut left = REFUSED_BODY_BYTES_MAX;
-        while let Ok(Some(bytes)) = next(shared, body).await {
+        while let Ok(Some(bytes)) = next(shared, body, REFUSED_BODY_IDLE_MAX).await {
             left = left.saturating_sub(bytes.len());
             if left == 0 {
                 return;

@@ -41,6 +41,9 @@ pub const SHOWN_CHARS_MAX: usize = 64;
 /// How much of the body of a refused request is read, so that its client reads the refusal.
 pub const REFUSED_BODY_BYTES_MAX: usize = 1 << 20;
 
+/// The longest pause of a client within the body of a refused request; a longer one is not waited for.
+pub const REFUSED_BODY_IDLE_MAX: Span = Span::from_secs(1);
+
 /// The largest response whose usage is read, unless it is a stream; a larger one is passed on and keeps the estimate.
 pub const RESPONSE_BYTES_MAX: usize = 32 << 20;
 

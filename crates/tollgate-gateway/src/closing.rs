@@ -73,7 +73,7 @@ pub(crate) async fn close(context: &Arc<CallContext>, refused: Refused, pause: S
     context.shared.observe(&GatewayEvent::Closed {
         upstream: &deployment.upstream,
         model: &deployment.model,
-        status: Some(refused.status),
+        status: refused.status,
         until,
     });
 }

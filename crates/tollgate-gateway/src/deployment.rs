@@ -41,6 +41,10 @@ struct State {
     is_local: bool,
     /// Failures since the last success.
     failures: u32,
+    /// Whether a response broke off since the last whole one.
+    is_breaking_off: bool,
+    /// Why it could not be reached, until it responds.
+    problem: Option<Arc<str>>,
     /// The limits that differ from the policy, as they were reported.
     reported: Vec<(&'static str, u64)>,
 }
@@ -85,9 +89,13 @@ impl Deployment {
     }
 
     /// Counts a failure. Returns how long to leave the deployment alone: as long as the provider asked for, and otherwise longer with
-    /// each failure in a row.
-    pub(crate) fn back_off(&self, hint: Option<Span>) -> Span {
+    /// each failure in a row. Calls that were under way when it was closed fail for the same reason and do not count.
+    pub(crate) fn back_off(&self, hint: Option<Span>, now: Timestamp) -> Span {
         let state = &mut *self.state();
+        let closed = state.closed_until.filter(|until| now < *until);
+        if let (None, Some(until)) = (hint, closed) {
+            return until.since(now);
+        }
         state.failures = state.failures.saturating_add(1);
         let doubled = PAUSE_MIN.as_micros() << state.failures.saturating_sub(1).min(10);
         hint.unwrap_or(Span::from_micros(doubled).min(PAUSE_MAX)).max(PAUSE_MIN)
@@ -95,7 +103,29 @@ impl Deployment {
 
     /// Counts a response that was not refused.
     pub(crate) fn succeeded(&self) {
-        self.state().failures = 0;
+        let state = &mut *self.state();
+        state.failures = 0;
+        state.problem = None;
+    }
+
+    /// Notes a response that broke off. Returns whether it is the first since the last whole one.
+    pub(crate) fn broke_off(&self) -> bool {
+        !std::mem::replace(&mut self.state().is_breaking_off, true)
+    }
+
+    /// Notes a response that was whole and reported its usage.
+    pub(crate) fn responded_whole(&self) {
+        self.state().is_breaking_off = false;
+    }
+
+    /// Remembers why it could not be reached.
+    pub(crate) fn unreachable(&self, problem: String) {
+        self.state().problem = Some(problem.into());
+    }
+
+    /// Returns why it could not be reached at the last attempt.
+    pub(crate) fn problem(&self) -> Option<Arc<str>> {
+        self.state().problem.clone()
     }
 
     /// Returns whether the provider's limit of `unit` was not reported yet.

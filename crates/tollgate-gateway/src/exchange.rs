@@ -101,6 +101,10 @@ impl Exchange<'_> {
             call.keep(Ending::UpstreamFailed);
             return Err(refusal);
         }
+        if let Some(refusal) = redirect(status) {
+            call.refund_tokens();
+            return Err(refusal);
+        }
         match status {
             429 | 503 | 529 => self.refused(call, head, (incoming, lease)).await,
             200..=299 => {
@@ -139,9 +143,12 @@ impl Exchange<'_> {
         let upstream = &context.target(target).upstream;
         let (limits, clock) = (&context.config.limits, context.shared.app.clock());
         let Answer { response, lease } =
-            upstream.send(outgoing, limits, clock).await.map_err(unanswered)?;
+            upstream.send(outgoing, limits, clock).await.map_err(|failure| unanswered(&failure))?;
         let (head, incoming) = response.into_parts();
-        Ok(pass(head, (incoming, lease)))
+        match redirect(head.status.as_u16()) {
+            Some(refusal) => Err(refusal),
+            None => Ok(pass(head, (incoming, lease))),
+        }
     }
 
     /// Makes the request for `target`.
@@ -190,23 +197,27 @@ impl Exchange<'_> {
                 call.release();
                 self.again(None, Span::ZERO)
             }
-            SendFailure::NotConnected => {
+            SendFailure::NotConnected(problem) => {
                 let deployment = Arc::clone(call.deployment());
                 call.release();
                 let now = self.context.shared.app.now();
-                let pause = deployment.back_off(None);
+                let is_first = deployment.closed_until(now).is_none();
+                let pause = deployment.back_off(None, now);
                 deployment.close(now + pause, true);
-                self.context.shared.observe(&GatewayEvent::Closed {
-                    upstream: &deployment.upstream,
-                    model: &deployment.model,
-                    status: None,
-                    until: now + pause,
-                });
+                deployment.unreachable(problem.to_string());
+                if is_first {
+                    self.context.shared.observe(&GatewayEvent::Unreachable {
+                        upstream: &deployment.upstream,
+                        model: &deployment.model,
+                        problem: &problem,
+                        until: now + pause,
+                    });
+                }
                 self.again(None, pause)
             }
             SendFailure::Interrupted | SendFailure::TimedOut => {
                 call.keep(Ending::UpstreamFailed);
-                Err(unanswered(failure))
+                Err(unanswered(&failure))
             }
         }
     }
@@ -248,7 +259,7 @@ impl Exchange<'_> {
             ProviderErrorKind::DailyQuota => Some(upstream.dialect.day_ends(now).since(now)),
             _ => error.retry_after,
         };
-        let pause = deployment.back_off(hint);
+        let pause = deployment.back_off(hint, now);
         close(context, refused, pause).await;
         self.again(Some(status.as_u16()), pause)
     }
@@ -278,6 +289,13 @@ fn unreadable(head: &Parts, incoming: &Incoming) -> Option<Refusal> {
     Some(Refusal::new(ErrorCode::BadGateway, RefusalReason::Upstream, text))
 }
 
+/// Returns the error for a redirect, which no API sends. A client would follow it with its key of the gateway.
+fn redirect(status: u16) -> Option<Refusal> {
+    let text = format!("the upstream answered {status}, a redirect; check its url");
+    matches!(status, 100..=199 | 300..=399)
+        .then(|| Refusal::new(ErrorCode::BadGateway, RefusalReason::Upstream, text))
+}
+
 /// Returns whether the value of a header starts with `expected`, in any case.
 fn is_header(headers: &HeaderMap, name: HeaderName, expected: &str) -> bool {
     let value = headers.get(name).map_or(&b""[..], |value| value.as_bytes());
@@ -285,15 +303,21 @@ fn is_header(headers: &HeaderMap, name: HeaderName, expected: &str) -> bool {
     start.is_some_and(|start| start.eq_ignore_ascii_case(expected.as_bytes()))
 }
 
-fn unanswered(failure: SendFailure) -> Refusal {
+fn unanswered(failure: &SendFailure) -> Refusal {
     let (code, text) = match failure {
-        SendFailure::NotConnected | SendFailure::TooLate => {
-            (ErrorCode::BadGateway, "the upstream cannot be reached")
+        SendFailure::NotConnected(problem) => {
+            (ErrorCode::BadGateway, format!("the upstream cannot be used: {problem}"))
         }
-        SendFailure::Interrupted => {
-            (ErrorCode::BadGateway, "the upstream closed the connection without a response")
+        SendFailure::TooLate => {
+            (ErrorCode::BadGateway, "the upstream cannot be reached in time".to_owned())
         }
-        SendFailure::TimedOut => (ErrorCode::Timeout, "the upstream did not respond in time"),
+        SendFailure::Interrupted => (
+            ErrorCode::BadGateway,
+            "the upstream closed the connection without a response".to_owned(),
+        ),
+        SendFailure::TimedOut => {
+            (ErrorCode::Timeout, "the upstream did not respond in time".to_owned())
+        }
     };
     Refusal::new(code, RefusalReason::Upstream, text)
 }

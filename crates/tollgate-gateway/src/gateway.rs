@@ -132,7 +132,8 @@ impl MountedProtocol for Gateway {
     ) -> BoxFuture<'static, ()> {
         let (shared, app) = (Arc::clone(&self.shared), Arc::clone(&self.shared.app));
         // A client that closes its sending side is gone: its call is cancelled.
-        let options = ConnectionOptions { half_close: false, writev: true };
+        let unread_max = Some(self.shared.config().limits.idle_timeout);
+        let options = ConnectionOptions { half_close: false, writev: true, unread_max };
         let answer = move |request, busy| handler::answer(Arc::clone(&shared), request, busy);
         Box::pin(serve_connection(stream, app, options, answer, shutdown))
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyper::body::Incoming;
+use hyper::header::EXPECT;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request, Response};
 use tollgate::{Span, Timestamp};
@@ -39,6 +40,8 @@ pub(crate) async fn answer(
     busy: Busy,
 ) -> Response<GatewayBody> {
     let (head, mut body) = request.into_parts();
+    // Such a client sends its body only once it is asked for, and reading asks for it.
+    let awaits_continue = head.headers.contains_key(EXPECT);
     let mut known = Known::default();
     let answered = handle(&shared, head, &mut body, &mut known, busy).await;
     let mut response = match answered {
@@ -50,7 +53,9 @@ pub(crate) async fn answer(
                 model: known.model.as_deref().unwrap_or_default(),
                 reason: refusal.reason,
             });
-            discard(&shared, &mut body).await;
+            if !awaits_continue {
+                discard(&shared, &mut body).await;
+            }
             refusal.response(known.dialect.unwrap_or(Dialect::OpenAi))
         }
     };

@@ -26,7 +26,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// Headers of a request that concern the gateway or identify its client.
-const NOT_FORWARDED: [HeaderName; 15] = [
+const NOT_FORWARDED: [HeaderName; 16] = [
     header::HOST,
     header::COOKIE,
     header::AUTHORIZATION,
@@ -34,6 +34,7 @@ const NOT_FORWARDED: [HeaderName; 15] = [
     HeaderName::from_static("x-goog-api-key"),
     HeaderName::from_static("openai-organization"),
     HeaderName::from_static("openai-project"),
+    HeaderName::from_static("x-goog-user-project"),
     HeaderName::from_static(MAX_WAIT),
     header::CONTENT_LENGTH,
     header::EXPECT,
@@ -50,16 +51,13 @@ const NOT_RETURNED: [HeaderName; 3] =
 
 /// Removes headers about the connection, and those that `Connection` names.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    if let Some(named) = headers.get(header::CONNECTION) {
-        let named: Vec<HeaderName> = named
-            .to_str()
-            .unwrap_or_default()
-            .split(',')
-            .filter_map(|name| name.trim().parse().ok())
-            .collect();
-        for name in named {
-            headers.remove(name);
-        }
+    let lists = headers.get_all(header::CONNECTION).iter();
+    let named: Vec<HeaderName> = lists
+        .flat_map(|list| list.to_str().unwrap_or_default().split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named {
+        headers.remove(name);
     }
     for name in &HOP_BY_HOP {
         headers.remove(name);
@@ -95,13 +93,19 @@ pub(crate) fn caller_key(headers: &HeaderMap, query: Option<&str>) -> Option<Str
     if let Some(key) = given {
         return Some(key.to_owned());
     }
-    let key = query?.split('&').find_map(|pair| pair.strip_prefix("key="))?;
+    let key = query?.split('&').find(|pair| is_key(pair))?.split_once('=')?.1;
     Some(percent_decode_str(key).decode_utf8().ok()?.into_owned())
+}
+
+/// Returns whether a pair of a query is a key, however its name is written.
+fn is_key(pair: &str) -> bool {
+    let name = pair.split_once('=').map_or(pair, |(name, _)| name);
+    percent_decode_str(name).eq(*b"key")
 }
 
 /// Returns `query` without the caller's key.
 pub(crate) fn without_key(query: &str) -> Option<String> {
-    let kept: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("key=")).collect();
+    let kept: Vec<&str> = query.split('&').filter(|pair| !is_key(pair)).collect();
     (!kept.is_empty()).then(|| kept.join("&"))
 }
 
@@ -180,6 +184,8 @@ mod tests {
         assert_eq!(key(&[("authorization", "Basic x")], Some("alt=sse")), None);
         assert_eq!(without_key("alt=sse&key=k").as_deref(), Some("alt=sse"));
         assert_eq!(without_key("key=k"), None);
+        assert_eq!(key(&[], Some("k%65y=k5")).as_deref(), Some("k5"));
+        assert_eq!(without_key("%6bey=k&keys=1&key").as_deref(), Some("keys=1"));
     }
 
     #[test]

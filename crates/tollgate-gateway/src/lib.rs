@@ -6,6 +6,7 @@ pub mod bounds;
 mod calibration;
 mod closing;
 mod config;
+mod connect_problem;
 mod deployment;
 mod estimate;
 mod exchange;
@@ -23,6 +24,7 @@ mod template;
 mod upstream;
 mod waiting_calls;
 
+pub use connect_problem::ConnectProblem;
 pub use gateway::Gateway;
 pub use observe::{Ending, GatewayEvent, GatewayObserver, RefusalReason};
 pub use options::{ChargeTemplate, GatewayKey, GatewayOptions, Route, Secret, Upstream};

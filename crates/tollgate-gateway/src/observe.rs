@@ -5,6 +5,8 @@ use std::fmt::Debug;
 use tollgate::{Costs, Span, Timestamp};
 use tollgate_providers::Dialect;
 
+use crate::connect_problem::ConnectProblem;
+
 /// Receives the events of a gateway. Called on the path of every call, so it must not block.
 pub trait GatewayObserver: Debug + Send + Sync + 'static {
     /// Receives `event`.
@@ -63,15 +65,25 @@ pub enum GatewayEvent<'a> {
         /// The time since the call was sent.
         took: Span,
     },
-    /// A provider refused a call that was admitted, is overloaded or cannot be reached; the model is not asked for there
-    /// until `until`.
+    /// A provider refused a call that was admitted, or is overloaded; the model is not asked for there until `until`.
     Closed {
         /// The upstream.
         upstream: &'a str,
         /// The model.
         model: &'a str,
-        /// The status of the response; `None` if there was no connection.
-        status: Option<u16>,
+        /// The status of the response.
+        status: u16,
+        /// Until when.
+        until: Timestamp,
+    },
+    /// An upstream could not be reached; the model is not asked for there until `until`. Reported once for each such pause.
+    Unreachable {
+        /// The upstream.
+        upstream: &'a str,
+        /// The model.
+        model: &'a str,
+        /// Why.
+        problem: &'a ConnectProblem,
         /// Until when.
         until: Timestamp,
     },

@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::AbortHandle;
-use tollgate::core::bounds::NUMBER_MAX;
-use tollgate::{Costs, Permit, Policy, Span, Timestamp};
+use tollgate::core::bounds::{NUMBER_MAX, PERMIT_TTL};
+use tollgate::{Costs, Error, ErrorKind, Permit, Policy, Span, Timestamp};
 use tollgate_providers::{
     Call, CallKind, PaidTokens, Price, RequestFacts, StreamReader, UsageFields,
 };
+use tollgate_server::App;
 
 use crate::bounds::SHOWN_CHARS_MAX;
 use crate::config::{Config, RouteState, Target};
@@ -179,6 +180,7 @@ impl OpenCall {
             let at_least = reader.map_or_else(Costs::new, |reader| self.streamed(reader, false));
             return self.settle(Ending::Complete, at_least);
         };
+        self.deployment().responded_whole();
         self.learn(usage, reader);
         let actual = self.actual(usage);
         self.settle(Ending::Complete, actual);
@@ -186,6 +188,15 @@ impl OpenCall {
 
     /// Ends a call whose response broke off: at least what was streamed is charged.
     pub(crate) fn broken(mut self, ending: Ending, reader: Option<&StreamReader>) {
+        let deployment = self.deployment();
+        if ending == Ending::UpstreamFailed && deployment.broke_off() {
+            let (upstream, model) = (&*deployment.upstream, &*deployment.model);
+            tracing::warn!(
+                upstream,
+                model,
+                "a response broke off or was not readable; its estimate stays charged, as for others until one is whole"
+            );
+        }
         let actual = match reader {
             Some(reader) if ending == Ending::ClientGone => {
                 // Reasoning is charged and not streamed.
@@ -282,7 +293,7 @@ impl OpenCall {
         });
         let app = Arc::clone(&self.context.shared.app);
         self.context.shared.app.finish_in_background(Box::pin(async move {
-            if let Err(error) = app.settle_permit(&permit, &actual).await {
+            if let Err(error) = settle_at_any_age(&app, &permit, &actual).await {
                 tracing::warn!(%error, "a call could not be settled; its estimate stays charged");
             }
         }));
@@ -309,6 +320,28 @@ impl OpenCall {
         let permit = permit.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Some(permit)
     }
+}
+
+/// Settles `permit`. Stores forget a permit after [`PERMIT_TTL`]: nothing can be given back for a call that took longer, but what it
+/// cost beyond its estimate is charged.
+async fn settle_at_any_age(app: &App, permit: &Permit, actual: &Costs) -> Result<(), Error> {
+    // Settling an old permit with slots frees them, and succeeds without a look at the costs.
+    let holds_slots = permit.expires_at().is_some();
+    let is_old = permit.grant().at + PERMIT_TTL <= app.now();
+    match app.settle_permit(permit, actual).await {
+        Ok(_) if !(is_old && holds_slots) => return Ok(()),
+        Err(error) if error.kind() != ErrorKind::Expired => return Err(error),
+        Ok(_) | Err(_) => {}
+    }
+    let is_charged = app.charge_excess(permit, actual).await?;
+    let (policy, subject) = (permit.policy().name(), permit.subject());
+    tracing::warn!(
+        policy,
+        subject,
+        is_charged,
+        "a call took longer than {PERMIT_TTL}: its estimate stays charged, and what it cost beyond it was added"
+    );
+    Ok(())
 }
 
 /// The client disconnected before the response began.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tollgate::Span;
 use tollgate::gate::BoxFuture;
-use tollgate_providers::{Dialect, StreamReader, UsageFields, UsageStripper};
+use tollgate_providers::{Dialect, StreamReader, UsageStripper};
 use tollgate_server::Busy;
 
 use crate::bounds::RESPONSE_BYTES_MAX;
@@ -37,7 +37,7 @@ pub(crate) struct Relay {
     call: Option<OpenCall>,
     lease: Option<Lease>,
     idle: IdleTimer,
-    _busy: Busy,
+    busy: Busy,
 }
 
 /// Reads the usage of a response.
@@ -78,7 +78,7 @@ impl Relay {
             stripper,
             call,
             lease: Some(lease),
-            _busy: busy,
+            busy,
         };
         if relay.incoming.is_end_stream() {
             relay.complete();
@@ -115,8 +115,14 @@ impl Relay {
         match &mut self.reader {
             Reader::Nothing => call.complete(None, None),
             Reader::Whole(pieces, _) => {
-                let usage = read_whole(&call, pieces);
-                call.complete(usage.as_ref(), None);
+                let body = whole(pieces);
+                match call.context.call.read_response(&body) {
+                    // The client reads what there is; the provider may have processed the call.
+                    None if !call.context.call.is_whole_response(&body) => {
+                        call.broken(Ending::UpstreamFailed, None);
+                    }
+                    usage => call.complete(usage.as_ref(), None),
+                }
             }
             Reader::Stream(reader) => {
                 reader.finish();
@@ -162,6 +168,7 @@ impl Relay {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.busy.resume();
         loop {
             let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
                 ready!(self.poll_idle(context));
@@ -185,6 +192,7 @@ impl Relay {
                         }
                         Err(frame) => frame,
                     };
+                    self.busy.hand_over();
                     return Poll::Ready(Some(Ok(frame)));
                 }
                 Some(Err(error)) => {
@@ -219,10 +227,11 @@ fn is_final(call: &OpenCall, reader: &StreamReader) -> bool {
     reader.error().is_none() && (reader.is_complete() || is_openai && reader.usage().is_some())
 }
 
-fn read_whole(call: &OpenCall, pieces: &[Bytes]) -> Option<UsageFields> {
+/// Joins the pieces of a body; a single one is not copied.
+fn whole(pieces: &[Bytes]) -> Bytes {
     match pieces {
-        [piece] => call.context.call.read_response(piece),
-        pieces => call.context.call.read_response(&pieces.concat()),
+        [piece] => piece.clone(),
+        pieces => pieces.concat().into(),
     }
 }
 

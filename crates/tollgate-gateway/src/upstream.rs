@@ -14,12 +14,13 @@ use hyper::{Method, Request, Response, Uri};
 use tollgate::internal::timeout;
 use tollgate::{Clock, Error, ErrorKind, Timestamp};
 use tollgate_providers::{Dialect, UsageMap};
-use tollgate_transport::http::{Connector, Version, connector};
+use tollgate_transport::http::{ProxyConnector, Version};
 use tollgate_transport::tls::{ClientTls, TlsOptions};
 use tower::ServiceExt as _;
 
 use crate::bounds::{BUFFER_BYTES_MAX, IDLE_CONNECTION_MAX, IDLE_CONNECTIONS_MAX};
 use crate::config::Limits;
+use crate::connect_problem::ConnectProblem;
 use crate::estimate::Weights;
 use crate::options::Upstream;
 use crate::send_state::{RequestBody, SendState};
@@ -41,7 +42,8 @@ pub(crate) struct UpstreamState {
     /// What precedes the path of a call.
     base_path: String,
     key_header: (HeaderName, HeaderValue),
-    connector: Connector,
+    connector: ProxyConnector,
+    tls: Option<ClientTls>,
     idle: Mutex<VecDeque<Idle>>,
 }
 
@@ -62,10 +64,10 @@ pub(crate) struct Outgoing<'a> {
 }
 
 /// Why there is no response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SendFailure {
     /// There was no connection; nothing was sent.
-    NotConnected,
+    NotConnected(ConnectProblem),
     /// The permit was to be used earlier; nothing was sent.
     TooLate,
     /// The connection ended before the response began. The upstream may have processed the call.
@@ -131,6 +133,14 @@ impl UpstreamState {
         if upstream.name.is_empty() {
             return Err(at("name is empty".to_owned()));
         }
+        let connector =
+            ProxyConnector::from_environment(&upstream.url, tls.as_ref(), Version::Http1, None);
+        let connector = connector.map_err(|proxy| {
+            at(format!(
+                "HTTPS_PROXY names {proxy}, and only proxies that begin with http:// can be used; set it as in \
+                 http://proxy.example.com:3128, or list the host in NO_PROXY"
+            ))
+        })?;
         let host = HeaderValue::try_from(authority.as_str()).map_err(|_| wrong_url())?;
         let origin = Uri::builder().scheme(scheme).authority(authority.clone()).path_and_query("/");
         Ok(Self {
@@ -145,7 +155,8 @@ impl UpstreamState {
             host,
             base_path: uri.path().trim_end_matches('/').to_owned(),
             key_header: (HeaderName::from_static(header.name), value),
-            connector: connector(tls.as_ref(), Version::Http1, None),
+            connector,
+            tls,
             idle: Mutex::default(),
         })
     }
@@ -186,16 +197,19 @@ impl UpstreamState {
             let is_pooled = pooled.is_some();
             let mut sender = match pooled {
                 Some(sender) => sender,
-                None => timeout(clock, limits.connect_timeout, self.connect())
-                    .await
-                    .flatten()
-                    .ok_or(SendFailure::NotConnected)?,
+                None => {
+                    let within = limits.connect_timeout;
+                    let connected = timeout(clock, within, self.connect()).await;
+                    connected
+                        .unwrap_or(Err(ConnectProblem::TimedOut(within)))
+                        .map_err(SendFailure::NotConnected)?
+                }
             };
-            if sender.ready().await.is_err() {
+            if let Err(error) = sender.ready().await {
                 if is_pooled {
                     continue;
                 }
-                return Err(SendFailure::NotConnected);
+                return Err(self.not_connected(&error));
             }
             if call.use_by.is_some_and(|use_by| use_by < clock.now()) {
                 self.put(sender, clock.now());
@@ -205,6 +219,9 @@ impl UpstreamState {
             match timeout(clock, limits.first_byte_timeout, response).await {
                 None => return Err(SendFailure::TimedOut),
                 Some(Ok(response)) => {
+                    if let Some(tls) = &self.tls {
+                        tls.note_response();
+                    }
                     let lease = Lease { upstream: Arc::clone(self), sender };
                     return Ok(Answer { response, lease });
                 }
@@ -213,24 +230,29 @@ impl UpstreamState {
                     match error.take_message() {
                         Some(unsent) if is_pooled => request = unsent,
                         None if call.state.is_sent() => return Err(SendFailure::Interrupted),
-                        _ => return Err(SendFailure::NotConnected),
+                        _ => return Err(self.not_connected(error.error())),
                     }
                 }
             }
         }
     }
 
-    async fn connect(&self) -> Option<Sender> {
+    async fn connect(&self) -> Result<Sender, ConnectProblem> {
+        let tls = self.tls.as_ref();
         let stream = self.connector.clone().oneshot(self.origin.clone()).await;
-        let stream = stream.inspect_err(|error| {
-            tracing::debug!(upstream = self.name, error = &**error, "could not connect");
-        });
+        let stream = stream.map_err(|error| ConnectProblem::new(&*error, tls))?;
         let mut builder = http1::Builder::new();
         builder.max_buf_size(BUFFER_BYTES_MAX);
-        let (sender, connection) = builder.handshake(stream.ok()?).await.ok()?;
+        let (sender, connection) =
+            builder.handshake(stream).await.map_err(|error| ConnectProblem::new(&error, tls))?;
         // It ends when its sender is dropped or the upstream closes it; the reader of a response gets the error.
         tokio::spawn(async move { drop(connection.await) });
-        Some(sender)
+        Ok(sender)
+    }
+
+    /// The failure of a connection that ended before it was used.
+    fn not_connected(&self, error: &hyper::Error) -> SendFailure {
+        SendFailure::NotConnected(ConnectProblem::new(error, self.tls.as_ref()))
     }
 
     fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {

@@ -15,6 +15,9 @@ pub const USAGE_FIELDS_MAX: usize = 64;
 /// The maximum size of a usage object, in bytes; a larger one is ignored.
 pub const USAGE_BYTES_MAX: usize = 16 * 1_024;
 
+/// The maximum size of an unstreamed response whose usage a meter reads, in bytes; a larger one keeps its estimate.
+pub const RESPONSE_BYTES_MAX: usize = 32 * 1_024 * 1_024;
+
 /// The maximum length of a provider's message in an error, in characters.
 pub const MESSAGE_CHARS_MAX: usize = 400;
 

@@ -148,6 +148,12 @@ impl Call {
     pub fn read_response(&self, body: &[u8]) -> Option<UsageFields> {
         crate::usage::read_response(self.endpoint, body)
     }
+
+    /// Returns whether the body of an unstreamed answer is JSON from its first to its last byte.
+    #[must_use]
+    pub fn is_whole_response(&self, body: &[u8]) -> bool {
+        crate::json::is_whole(body)
+    }
 }
 
 /// Returns whether `path` is the list at `models`, or one model in it.

@@ -75,6 +75,18 @@ pub fn quarters_of_bytes(bytes: &[u8]) -> u64 {
     sum
 }
 
+/// Like [`quarters`], of a unit of UTF-16. Half of a rare character is half of its two tokens.
+#[must_use]
+pub fn quarters_of_unit(unit: u16) -> u64 {
+    let first_byte = match unit {
+        0x0000..0x0080 => unit,
+        0x0080..0x0800 => 0xc0 | unit >> 6,
+        0xd800..0xe000 => return 4,
+        _ => 0xe0 | unit >> 12,
+    };
+    u64::from(QUARTERS[usize::from(first_byte)])
+}
+
 /// Subtracts the tokens of `text` from `quarters`.
 ///
 /// # Errors

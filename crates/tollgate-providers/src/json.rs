@@ -9,7 +9,16 @@ use std::ops::Range;
 
 use crate::bounds::NESTING_MAX;
 use crate::error::Error;
-use crate::estimate::{quarters, quarters_of_bytes};
+use crate::estimate::{quarters, quarters_of_bytes, quarters_of_unit};
+
+/// Returns whether `body` is one JSON value and nothing else.
+pub(crate) fn is_whole(body: &[u8]) -> bool {
+    let read = Scanner::of_body(body, Names::Exact).and_then(|mut scanner| {
+        scanner.skip()?;
+        scanner.end()
+    });
+    read.is_ok()
+}
 
 /// Where and why JSON could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +149,7 @@ impl<'a> Scanner<'a> {
         let mut has_escapes = false;
         loop {
             let rest = &bytes[self.at..];
-            let Some(found) = memchr::memchr2(b'"', b'\\', rest) else {
+            let Some(found) = find(rest, b'"', b'\\') else {
                 return Err(self.error("the string has no end"));
             };
             self.at += found;
@@ -414,21 +423,26 @@ impl<'a> Text<'a> {
 
     /// Estimates the text, in quarters of a token, without unescaping it into memory.
     pub(crate) fn quarters(&self) -> u64 {
+        let bytes = self.raw.as_bytes();
+        // Summed in one go, escapes as they are written; then each of them is corrected.
+        let mut sum = quarters_of_bytes(bytes);
         if !self.has_escapes {
-            return quarters_of_bytes(self.raw.as_bytes());
+            return sum;
         }
-        let mut sum = 0;
-        self.pieces(|piece| {
-            sum += match piece {
-                Piece::Plain(plain) => quarters(plain),
-                Piece::Char(one) => quarters(one.encode_utf8(&mut [0; 4])),
-                Piece::Unit(unit) => match char::from_u32(u32::from(unit)) {
-                    Some(one) => quarters(one.encode_utf8(&mut [0; 4])),
-                    // Half of a rare character, which is two tokens.
-                    None => 4,
-                },
+        let mut at = 0;
+        while let Some(found) = find(&bytes[at..], b'\\', b'\\') {
+            let escape = at + found;
+            let (length, meant, written) = match bytes.get(escape + 1) {
+                Some(b'u') => {
+                    let digits = bytes.get(escape + 2..escape + 6).unwrap_or_default();
+                    (6, quarters_of_unit(hex(digits)), 2 + quarters_of_bytes(digits))
+                }
+                Some(b'n') => (2, 4, 2),
+                _ => (2, 1, 2),
             };
-        });
+            at = (escape + length).min(bytes.len());
+            sum = sum + meant - written;
+        }
         sum
     }
 
@@ -441,8 +455,7 @@ impl<'a> Text<'a> {
             let escape = &rest[found + 1..];
             let one = match escape.as_bytes().first() {
                 Some(b'u') => {
-                    let unit = escape.get(1..5).and_then(|hex| u16::from_str_radix(hex, 16).ok());
-                    each(Piece::Unit(unit.unwrap_or(0xfffd)));
+                    each(Piece::Unit(hex(escape.as_bytes().get(1..5).unwrap_or_default())));
                     rest = escape.get(5..).unwrap_or("");
                     continue;
                 }
@@ -469,6 +482,25 @@ enum Piece<'a> {
     Char(char),
     /// `\u` and four digits: a unit of UTF-16.
     Unit(u16),
+}
+
+/// Bytes that are compared one by one before a search by vectors pays off: text with one escape has more of them.
+const NEAR: usize = 16;
+
+/// Returns where the first of two bytes is.
+fn find(bytes: &[u8], one: u8, other: u8) -> Option<usize> {
+    let (near, far) = bytes.split_at(bytes.len().min(NEAR));
+    let found = near.iter().position(|byte| *byte == one || *byte == other);
+    found.or_else(|| memchr::memchr2(one, other, far).map(|found| near.len() + found))
+}
+
+/// Returns the number that checked hexadecimal digits are.
+fn hex(digits: &[u8]) -> u16 {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => byte - b'0',
+        _ => (byte | 0x20).wrapping_sub(b'a').wrapping_add(10) & 0xf,
+    };
+    digits.iter().fold(0, |number, byte| number << 4 | u16::from(digit(*byte)))
 }
 
 fn flush(units: &mut Vec<u16>, text: &mut String) {

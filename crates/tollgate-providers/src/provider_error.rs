@@ -3,7 +3,9 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use tollgate_core::Span;
+use tollgate_core::{REQUESTS, Span};
+
+use crate::usage::{INPUT_TOKENS, OUTPUT_TOKENS, TOKENS};
 
 /// A call without an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +61,16 @@ impl ProviderErrorKind {
     #[must_use]
     pub const fn is_quota(self) -> bool {
         matches!(self, Self::MinuteQuota | Self::TokenQuota | Self::DailyQuota | Self::Quota)
+    }
+
+    /// Returns the units whose limit was exceeded, if the provider says so.
+    #[must_use]
+    pub const fn units(self) -> &'static [&'static str] {
+        match self {
+            Self::MinuteQuota | Self::DailyQuota => &[REQUESTS],
+            Self::TokenQuota => &[TOKENS, INPUT_TOKENS, OUTPUT_TOKENS],
+            _ => &[],
+        }
     }
 
     /// Returns whether the same request may succeed later.

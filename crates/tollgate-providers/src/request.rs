@@ -107,8 +107,11 @@ impl RequestFacts {
             let quoted = serde_json::Value::from(model).to_string();
             let model = quoted[1..quoted.len() - 1].to_owned();
             for range in &self.models {
+                // Gemini's bodies may name the collection before the model; elsewhere it is part of the name.
                 let old = body.get(range.clone()).unwrap_or_default();
-                let prefix = if old.starts_with(b"models/") { "models/" } else { "" };
+                let has_collection =
+                    old.starts_with(b"models/") && !self.model.starts_with("models/");
+                let prefix = if has_collection { "models/" } else { "" };
                 edits.push((range.clone(), format!("{prefix}{model}").into()));
             }
         }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -92,8 +93,9 @@ pub struct Listeners {
     http: TcpListener,
     resp: Option<TcpListener>,
     grpc: Option<TcpListener>,
-    mounted: Option<(TcpListener, Arc<dyn MountedProtocol>)>,
+    mounted: Vec<(TcpListener, Arc<dyn MountedProtocol>)>,
     tls: Option<Tls>,
+    is_tls_only_for_grpc: bool,
     connections_max: usize,
 }
 
@@ -101,8 +103,15 @@ impl Listeners {
     /// Serves HTTP on `http`.
     #[must_use]
     pub const fn http(http: TcpListener) -> Self {
-        let (resp, grpc, mounted, tls) = (None, None, None, None);
-        Self { http, resp, grpc, mounted, tls, connections_max: CONNECTIONS_MAX }
+        Self {
+            http,
+            resp: None,
+            grpc: None,
+            mounted: Vec::new(),
+            tls: None,
+            is_tls_only_for_grpc: false,
+            connections_max: CONNECTIONS_MAX,
+        }
     }
 
     /// Serves the Redis protocol on `resp`.
@@ -119,10 +128,10 @@ impl Listeners {
         self
     }
 
-    /// Serves `protocol` on `listener`.
+    /// Serves `protocol` on `listener`, too.
     #[must_use]
     pub fn mount(mut self, listener: TcpListener, protocol: Arc<dyn MountedProtocol>) -> Self {
-        self.mounted = Some((listener, protocol));
+        self.mounted.push((listener, protocol));
         self
     }
 
@@ -138,6 +147,13 @@ impl Listeners {
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
+        self
+    }
+
+    /// Speaks TLS only with clients of gRPC, and plain text on the other listeners.
+    #[must_use]
+    pub const fn tls_only_for_grpc(mut self) -> Self {
+        self.is_tls_only_for_grpc = true;
         self
     }
 }
@@ -185,7 +201,8 @@ pub async fn run(
         connections: Mutex::default(),
         mounted: Mutex::default(),
     };
-    let mounted_drain_max = listeners.mounted.as_ref().map(|(_, protocol)| protocol.drain_max());
+    let mounted = listeners.mounted.iter().map(|(_, protocol)| protocol.drain_max());
+    let mounted_drain_max = mounted.max();
     tokio::select! {
         () = shutdown => {}
         () = app.live_policies().follow(app.clock()) => {}
@@ -202,7 +219,7 @@ struct Server {
     app: Arc<App>,
     tls: Option<Tls>,
     connections: Connections,
-    /// The connections of the mounted protocol, which drain longer.
+    /// The connections of mounted protocols, which drain longer.
     mounted: Connections,
 }
 
@@ -211,8 +228,8 @@ type Connections = Mutex<JoinSet<()>>;
 impl Server {
     async fn accept_all(&self, listeners: &Listeners) {
         let Listeners { http, resp, grpc, mounted, .. } = listeners;
-        let optional = [resp.is_some(), grpc.is_some(), mounted.is_some()];
-        let count = 1 + optional.into_iter().filter(|is_open| *is_open).count();
+        let optional = [resp.is_some(), grpc.is_some()];
+        let count = 1 + optional.into_iter().filter(|is_open| *is_open).count() + mounted.len();
         let reserved = (listeners.connections_max / CONNECTIONS_SHARE).max(1);
         let shared = listeners.connections_max.saturating_sub(reserved * count);
         let shared = Arc::new(Semaphore::new(shared));
@@ -220,15 +237,21 @@ impl Server {
             |listener| BoundedListener::new(listener, self.app.clock(), reserved, &shared);
         let app = || Arc::clone(&self.app);
         let own = &self.connections;
-        let serve_mounted = async {
-            let Some((listener, protocol)) = mounted else { return pending().await };
+        let tls = self.tls.as_ref().filter(|_| !listeners.is_tls_only_for_grpc);
+        let serve_mounted = join_all(mounted.iter().map(|(listener, protocol)| {
             let protocol = Arc::new(Mounted(Arc::clone(protocol)));
-            self.accept(Some(bounded(listener)), protocol, &self.mounted).await;
-        };
+            self.accept(Some(bounded(listener)), protocol, tls, &self.mounted)
+        }));
+        let grpc_tls = self.tls.as_ref();
         tokio::join!(
-            self.accept(Some(bounded(http)), Arc::new(HttpService::new(app())), own),
-            self.accept(resp.as_ref().map(bounded), Arc::new(RespService::new(app())), own),
-            self.accept(grpc.as_ref().map(bounded), Arc::new(GrpcService::new(app())), own),
+            self.accept(Some(bounded(http)), Arc::new(HttpService::new(app())), tls, own),
+            self.accept(resp.as_ref().map(bounded), Arc::new(RespService::new(app())), tls, own),
+            self.accept(
+                grpc.as_ref().map(bounded),
+                Arc::new(GrpcService::new(app())),
+                grpc_tls,
+                own
+            ),
             serve_mounted,
         );
     }
@@ -238,12 +261,13 @@ impl Server {
         &self,
         listener: Option<BoundedListener<'_>>,
         protocol: Arc<P>,
+        tls: Option<&Tls>,
         connections: &Connections,
     ) {
         let Some(listener) = listener else { return pending().await };
         loop {
             let (stream, slot) = listener.accept().await;
-            let (app, tls) = (Arc::clone(&self.app), self.tls.clone());
+            let (app, tls) = (Arc::clone(&self.app), tls.cloned());
             let protocol = Arc::clone(&protocol);
             let mut connections = connections.lock().unwrap_or_else(PoisonError::into_inner);
             connections.spawn(async move {

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
@@ -15,6 +16,7 @@ use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::{ClientConfig, RootCertStore};
 use tollgate::internal::edge::environment;
+use tower::Service;
 
 use crate::tls::{self, ClientTls};
 
@@ -65,42 +67,26 @@ fn secured<C>(inner: C, tls: Option<&ClientTls>, version: Version) -> HttpsConne
     }
 }
 
-/// A client for HTTP/1.1. Clones share its connections.
+/// Connections to one server: through a proxy if the environment names one for it, otherwise direct.
 #[derive(Clone, Debug)]
-pub struct HttpClient {
-    pool: Pool,
-    response_bytes_max: usize,
+pub enum ProxyConnector {
+    /// Without a proxy.
+    Direct(Connector),
+    /// Through a tunnel that a proxy opens on request.
+    Tunnelled(HttpsConnector<Tunnel<HttpConnector>>),
 }
 
-#[derive(Clone, Debug)]
-enum Pool {
-    Direct(Client<Connector, Full<Bytes>>),
-    Proxied(Client<HttpsConnector<Tunnel<HttpConnector>>, Full<Bytes>>),
-}
-
-impl HttpClient {
-    /// Creates a client whose connections open within `connect_max` and whose responses have at most
-    /// `response_bytes_max` bytes.
-    #[must_use]
-    pub fn new(
-        tls: Option<&ClientTls>,
-        connect_max: Option<Duration>,
-        response_bytes_max: usize,
-    ) -> Self {
-        let pool = Pool::Direct(pool(connector(tls, Version::Http1, connect_max)));
-        Self { pool, response_bytes_max }
-    }
-
-    /// Creates a client for `url` that uses the proxy of the environment: `HTTPS_PROXY` or `ALL_PROXY`, upper or lower
-    /// case, unless `NO_PROXY` lists the host.
+impl ProxyConnector {
+    /// Creates a connector for `url` that uses the proxy of the environment: `HTTPS_PROXY` or `ALL_PROXY`, upper or lower
+    /// case, unless `NO_PROXY` lists the host. URLs with `http` are called directly.
     ///
     /// # Errors
     /// Returns the URL of a proxy whose scheme is not `http`.
-    pub fn with_environment_proxy(
+    pub fn from_environment(
         url: &str,
         tls: Option<&ClientTls>,
+        version: Version,
         connect_max: Option<Duration>,
-        response_bytes_max: usize,
     ) -> Result<Self, Uri> {
         let variable = |name: &str| {
             let found = environment(name).or_else(|| environment(&name.to_lowercase()));
@@ -112,7 +98,7 @@ impl HttpClient {
             .no(variable("NO_PROXY"))
             .build();
         let Some(proxy) = url.parse().ok().and_then(|url| proxies.intercept(&url)) else {
-            return Ok(Self::new(tls, connect_max, response_bytes_max));
+            return Ok(Self::Direct(connector(tls, version, connect_max)));
         };
         if proxy.uri().scheme_str() != Some("http") {
             return Err(proxy.uri().clone());
@@ -122,8 +108,62 @@ impl HttpClient {
             Some(auth) => tunnel.with_auth(auth.clone()),
             None => tunnel,
         };
-        let pool = Pool::Proxied(pool(secured(tunnel, tls, Version::Http1)));
-        Ok(Self { pool, response_bytes_max })
+        Ok(Self::Tunnelled(secured(tunnel, tls, version)))
+    }
+}
+
+impl Service<Uri> for ProxyConnector {
+    type Response = <Connector as Service<Uri>>::Response;
+    type Error = <Connector as Service<Uri>>::Error;
+    type Future = <Connector as Service<Uri>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        match self {
+            Self::Direct(connector) => connector.poll_ready(context),
+            Self::Tunnelled(connector) => connector.poll_ready(context),
+        }
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        match self {
+            Self::Direct(connector) => connector.call(server),
+            Self::Tunnelled(connector) => connector.call(server),
+        }
+    }
+}
+
+/// A client for HTTP/1.1. Clones share its connections.
+#[derive(Clone, Debug)]
+pub struct HttpClient {
+    pool: Client<ProxyConnector, Full<Bytes>>,
+    response_bytes_max: usize,
+}
+
+impl HttpClient {
+    /// Creates a client whose connections open within `connect_max` and whose responses have at most
+    /// `response_bytes_max` bytes.
+    #[must_use]
+    pub fn new(
+        tls: Option<&ClientTls>,
+        connect_max: Option<Duration>,
+        response_bytes_max: usize,
+    ) -> Self {
+        let connector = connector(tls, Version::Http1, connect_max);
+        Self { pool: pool(ProxyConnector::Direct(connector)), response_bytes_max }
+    }
+
+    /// Creates a client for `url` that uses the proxy of the environment, as [`ProxyConnector::from_environment`] does.
+    ///
+    /// # Errors
+    /// Returns the URL of a proxy whose scheme is not `http`.
+    pub fn with_environment_proxy(
+        url: &str,
+        tls: Option<&ClientTls>,
+        connect_max: Option<Duration>,
+        response_bytes_max: usize,
+    ) -> Result<Self, Uri> {
+        let connector = ProxyConnector::from_environment(url, tls, Version::Http1, connect_max)?;
+        Ok(Self { pool: pool(connector), response_bytes_max })
     }
 
     /// Sends `request` and reads the whole response, whatever its status. Redirects are not followed.
@@ -132,11 +172,7 @@ impl HttpClient {
     /// If there is no complete response.
     pub async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, SendError> {
         let request = request.map(Full::new);
-        let response = match &self.pool {
-            Pool::Direct(client) => client.request(request).await,
-            Pool::Proxied(client) => client.request(request).await,
-        };
-        let response = response.map_err(|error| {
+        let response = self.pool.request(request).await.map_err(|error| {
             if error.is_connect() {
                 SendError::NotConnected(error.into())
             } else {

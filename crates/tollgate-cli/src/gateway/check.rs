@@ -11,14 +11,14 @@ use tollgate::clock::SystemClock;
 use tollgate::internal::timeout;
 use tollgate::policy::Policies;
 use tollgate::{Clock as _, Error, ErrorKind, Span};
-use tollgate_gateway::Route;
+use tollgate_gateway::{ConnectProblem, Route};
 use tollgate_providers::{
     Dialect, HeaderStanding, ProviderErrorKind, classify_error, header_standings,
 };
 use tollgate_terminal::output::{self, OutputFormat};
 use tollgate_terminal::{EXIT_DENIED, Failure, escape_controls};
-use tollgate_transport::http::{HttpClient, SendError, root_cause};
-use tollgate_transport::tls::{ClientTls, Fault, TlsOptions};
+use tollgate_transport::http::{HttpClient, SendError};
+use tollgate_transport::tls::{ClientTls, TlsOptions};
 
 use crate::args::GatewayCheck;
 use crate::config::{GatewayConfig, ServeConfig, UpstreamConfig};
@@ -229,7 +229,18 @@ impl<'a> Probe<'a> {
             }
             None => upstream.url.starts_with("https://").then(ClientTls::native),
         };
-        let client = HttpClient::new(tls.as_ref(), Some(CONNECT_MAX), RESPONSE_BYTES_MAX);
+        let client = HttpClient::with_environment_proxy(
+            &upstream.url,
+            tls.as_ref(),
+            Some(CONNECT_MAX),
+            RESPONSE_BYTES_MAX,
+        );
+        let client = client.map_err(|proxy| {
+            let text = format!(
+                "HTTPS_PROXY names {proxy}, and only proxies that begin with http:// can be used"
+            );
+            Error::new(ErrorKind::Invalid, text)
+        })?;
         Ok(Self { upstream, key, client, tls })
     }
 
@@ -320,16 +331,11 @@ impl<'a> Probe<'a> {
     }
 
     fn unreachable(&self, error: &SendError) -> String {
-        match self.tls.as_ref().and_then(|tls| tls.fault(error)) {
-            Some(Fault::Untrusted(reason)) => format!(
-                "its certificate is not trusted: {reason}; name its authority with authority_file"
-            ),
-            Some(Fault::WrongHost) => "its certificate is for another host; check url".to_owned(),
-            Some(Fault::NotTls) => "it does not speak TLS; check url, or write http://".to_owned(),
-            Some(_) => format!("the TLS handshake failed: {}", root_cause(error)),
-            None if error.is_unknown_host() => "its host is not known (DNS); check url".to_owned(),
-            None if error.is_not_http() => "it does not speak HTTP; check url".to_owned(),
-            None => format!("not reachable: {}; check url", root_cause(error)),
+        match ConnectProblem::new(error, self.tls.as_ref()) {
+            ConnectProblem::Unreachable(_) if error.is_not_http() => {
+                "it does not speak HTTP; check url".to_owned()
+            }
+            problem => format!("{problem}; {}", problem.advice()),
         }
     }
 

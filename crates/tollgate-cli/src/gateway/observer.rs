@@ -41,10 +41,14 @@ impl GatewayObserver for TelemetryObserver {
                 }
             }
             GatewayEvent::Closed { upstream, model, status, until } => {
-                if status.is_some_and(|status| REFUSALS.contains(&status)) {
+                if REFUSALS.contains(&status) {
                     meters.provider_refused(GatewayCall { upstream, model });
                 }
                 tracing::info!(upstream, model, status, %until, "no calls until then");
+            }
+            GatewayEvent::Unreachable { upstream, model, problem, until } => {
+                let advice = problem.advice();
+                tracing::warn!(upstream, model, %problem, advice, %until, "an upstream cannot be used");
             }
             GatewayEvent::LimitDiffers { upstream, model, policy, unit, ours, theirs } => {
                 tracing::warn!(

@@ -224,6 +224,40 @@ async fn a_step_of_the_wall_clock_does_not_cut_a_stream() {
     assert_eq!(harness.events.count("Finished"), 1);
 }
 
+/// A client would follow a redirect with its key.
+#[tokio::test]
+async fn a_redirect_is_an_error_of_the_upstream() {
+    for dialect in Dialect::ALL {
+        for status in [301, 302, 304, 307, 308] {
+            let harness = Setup::new(dialect).fake(failing(Fault::status(status), 9)).start().await;
+            let reply = harness.generate("hello", 10).await;
+            assert_eq!(reply.status, 502, "{dialect} {status}");
+            assert!(reply.text().contains("a redirect; check its url"), "{}", reply.text());
+            assert_eq!(reply.header("location"), None);
+            harness.quiet().await;
+            assert_eq!(harness.used("user", "caller", "tpm").await, 0, "{dialect} {status}");
+            assert_eq!(harness.used("user", "caller", "rpm").await, 1, "{dialect} {status}");
+        }
+    }
+}
+
+/// Calls that fail together are one failure: the pause does not grow with their number.
+#[tokio::test]
+async fn an_outage_is_one_failure_however_many_calls_meet_it() {
+    let trouble = Fault::Refuse { status: 503, retry_after: None };
+    let setup = Setup::new(Dialect::OpenAi).fake(failing(trouble, 20));
+    let harness = Arc::new(setup.start().await);
+    let calls: Vec<_> = (0..20).map(|_| harness.spawn("hello", 10)).collect();
+    harness.until(|harness| harness.fake().tally().answered(503) == 20).await;
+    harness.waiting(20).await;
+    let closed = harness.gateway.snapshot().deployments[0].closed_until.unwrap();
+    assert_eq!(closed.since(harness.app.now()), Span::from_millis(500));
+    harness.clock.advance(Span::from_secs(1));
+    for call in calls {
+        assert_eq!(call.await.unwrap().status, 200);
+    }
+}
+
 #[tokio::test]
 async fn an_account_without_credit_is_passed_through() {
     let harness = Setup::new(Dialect::OpenAi).upstreams(2).start().await;

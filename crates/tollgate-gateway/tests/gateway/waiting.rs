@@ -4,10 +4,42 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate::gate::{BoxFuture, Operation, Outcome};
+use tollgate::policy::Policies;
 use tollgate::{Ask, Decision, Error, Gate, Span, Timestamp};
 use tollgate_providers::Dialect;
 
-use crate::support::{Setup, per_minute};
+use crate::support::{Setup, lasting, per_minute};
+
+/// A call that waits asks again under the new limits, at its place.
+#[tokio::test]
+async fn new_limits_apply_to_calls_that_wait() {
+    let setup = Setup::new(Dialect::OpenAi).policy(per_minute("user", 1, 1_000_000));
+    let setup = setup.route(|route| route.max_wait = std::time::Duration::from_secs(300));
+    let harness = Arc::new(setup.start().await);
+    harness.generate("hello", 10).await;
+    harness.clock.advance(Span::from_secs(30));
+    let first = harness.spawn("hello", 10);
+    harness.waiting(1).await;
+    let second = harness.spawn("hello", 10);
+    harness.waiting(2).await;
+    let replace = |requests| {
+        let user = per_minute("user", requests, 1_000_000);
+        let policies = Policies::new([user, lasting("provider")]).unwrap();
+        harness.app.replace_policies(policies).unwrap();
+    };
+    replace(2);
+    assert_eq!(first.await.unwrap().status, 200);
+    harness.waiting(1).await;
+    // A policy that is gone: the call goes on under the old one.
+    harness.app.replace_policies(Policies::new([lasting("provider")]).unwrap()).unwrap();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(harness.gateway.snapshot().waiting_calls, 1);
+    replace(3);
+    assert_eq!(second.await.unwrap().status, 200);
+    assert_eq!(harness.used("user", "caller", "rpm").await, 3);
+}
 
 #[tokio::test]
 async fn a_call_waits_for_its_limit_and_says_how_long() {

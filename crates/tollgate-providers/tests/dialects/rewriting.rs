@@ -46,6 +46,13 @@ fn usage_is_asked_for_wherever_the_option_is() {
     }
 }
 
+/// Outside of Gemini, `models/` is part of a name.
+#[test]
+fn a_name_with_a_collection_is_replaced_whole() {
+    let change = Rewrite { model: Some("other"), include_usage: false };
+    assert_eq!(rewritten(r#"{"model":"models/m"}"#, &change), r#"{"model":"other"}"#);
+}
+
 #[test]
 fn a_body_without_changes_is_not_copied() {
     for body in [

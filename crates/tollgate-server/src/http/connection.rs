@@ -1,7 +1,8 @@
 //! One HTTP connection, of either version.
 //!
 //! [`IdleTimer`] bounds both idle connections and slow request heads. It starts at the end of the last response, so a
-//! client that sends its head byte by byte, or never reads its response, does not restart it.
+//! client that sends its head byte by byte, or never reads its response, does not restart it. A response that is made
+//! while it is read reports each part that waits for its client.
 //!
 //! An HTTP/1 client may shut down its sending side after a request and still want the response, so hyper keeps such a
 //! connection (`half_close`). A client that disconnected looks the same. An ask that waits for room therefore reads
@@ -22,7 +23,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tollgate::Timestamp;
+use tollgate::{Span, Timestamp};
 
 use super::HttpService;
 use crate::access::Certificate;
@@ -59,7 +60,7 @@ pub(super) async fn serve<S>(
             response
         })
     };
-    let options = ConnectionOptions { half_close: true, writev: false };
+    let options = ConnectionOptions { half_close: true, writev: false, unread_max: None };
     serve_connection(stream, app, options, handler, shutdown).await;
 }
 
@@ -71,6 +72,8 @@ pub struct ConnectionOptions {
     pub half_close: bool,
     /// Whether the parts of an HTTP/1 response are written without copying them together: good for large ones.
     pub writev: bool,
+    /// How long a client may read nothing of its responses; without it, for ever. See [`Busy::hand_over`].
+    pub unread_max: Option<Span>,
 }
 
 /// Serves HTTP/1 or HTTP/2 on `stream` by `handler` until the client disconnects or is idle for too long, or until `shutdown`
@@ -87,7 +90,7 @@ pub async fn serve_connection<S, H, F, B>(
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
-    let timer = Arc::new(IdleTimer::new(app));
+    let timer = Arc::new(IdleTimer::new(app, options.unread_max));
     let requests = Arc::clone(&timer);
     let handler = service_fn(move |request: Request<Incoming>| {
         handler(request, Busy::begin(Arc::clone(&requests))).map(Ok::<_, Infallible>)
@@ -120,10 +123,11 @@ pub async fn serve_connection<S, H, F, B>(
     }
 }
 
-/// Measures how long a connection has had no request in progress.
+/// Measures how long a connection has had no request in progress, or none whose client reads the response.
 #[derive(Debug)]
 struct IdleTimer {
     app: Arc<App>,
+    unread_max: Option<Span>,
     state: Mutex<IdleState>,
 }
 
@@ -131,30 +135,37 @@ struct IdleTimer {
 struct IdleState {
     /// Requests in progress.
     requests: usize,
-    /// When the last one ended.
+    /// Those of them whose response waits for the client to read.
+    unread: usize,
+    /// When the last one ended, or began to wait.
     since: Timestamp,
 }
 
 impl IdleTimer {
-    fn new(app: Arc<App>) -> Self {
-        let state = Mutex::new(IdleState { requests: 0, since: app.now() });
-        Self { app, state }
+    fn new(app: Arc<App>, unread_max: Option<Span>) -> Self {
+        let state = Mutex::new(IdleState { requests: 0, unread: 0, since: app.now() });
+        Self { app, unread_max, state }
     }
 
     fn state(&self) -> MutexGuard<'_, IdleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resolves when there was no request in progress for [`HEAD_WAIT_MAX`].
+    /// Resolves when there was no request in progress for [`HEAD_WAIT_MAX`], or every response was unread for too long.
     async fn expired(&self) {
         let clock = self.app.clock();
         loop {
-            let IdleState { requests, since } = *self.state();
-            let (now, at) = (clock.now(), since + HEAD_WAIT_MAX);
-            match (requests, at <= now) {
-                (0, true) => return,
-                (0, false) => clock.sleep_until(at).await,
-                _ => clock.sleep_until(now + HEAD_WAIT_MAX).await,
+            let IdleState { requests, unread, since } = *self.state();
+            let now = clock.now();
+            let at = match self.unread_max {
+                _ if requests == 0 => Some(since + HEAD_WAIT_MAX),
+                Some(most) if requests == unread => Some(since + most),
+                _ => None,
+            };
+            match at {
+                Some(at) if at <= now => return,
+                Some(at) => clock.sleep_until(at).await,
+                None => clock.sleep_until(now + HEAD_WAIT_MAX).await,
             }
         }
     }
@@ -162,20 +173,43 @@ impl IdleTimer {
 
 /// A request in progress, which keeps its connection from being idle.
 #[derive(Debug)]
-pub struct Busy(Arc<IdleTimer>);
+pub struct Busy {
+    timer: Arc<IdleTimer>,
+    /// Whether the response waits for the client to read.
+    is_unread: bool,
+}
 
 impl Busy {
     fn begin(timer: Arc<IdleTimer>) -> Self {
         timer.state().requests += 1;
-        Self(timer)
+        Self { timer, is_unread: false }
+    }
+
+    /// Notes that a part of the response was handed to the connection, which asks for the next part once the client has read
+    /// enough: [`resume`](Self::resume). A connection whose responses all wait for that too long is closed.
+    pub fn hand_over(&mut self) {
+        let since = self.timer.app.now();
+        let mut state = self.timer.state();
+        state.unread += usize::from(!self.is_unread);
+        state.since = since;
+        self.is_unread = true;
+    }
+
+    /// Notes that the connection asks for the next part of the response.
+    pub fn resume(&mut self) {
+        if std::mem::take(&mut self.is_unread) {
+            self.timer.state().unread -= 1;
+        }
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let since = self.0.app.now();
-        let mut state = self.0.state();
-        *state = IdleState { requests: state.requests - 1, since };
+        self.resume();
+        let since = self.timer.app.now();
+        let mut state = self.timer.state();
+        state.requests -= 1;
+        state.since = since;
     }
 }
 

@@ -16,6 +16,7 @@
 
 mod authority;
 mod clients;
+mod connect_proxy;
 pub mod dynamodb;
 mod inbox;
 mod lossy;
@@ -30,9 +31,11 @@ mod schemathesis;
 pub mod sdks;
 mod shared;
 mod snippet;
+mod tls_front;
 
 pub use authority::Authority;
 pub use clients::{node, python};
+pub use connect_proxy::ConnectProxy;
 pub use dynamodb::DynamoDb;
 pub use inbox::Inbox;
 pub use lossy::Lossy;
@@ -45,3 +48,4 @@ pub use proxies::Proxy;
 pub use redis::{Append, Redis, RedisCluster, RedisSentinel};
 pub use schemathesis::{schemathesis, violations};
 pub use shared::unique_name;
+pub use tls_front::TlsFront;

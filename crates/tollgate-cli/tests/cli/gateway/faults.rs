@@ -8,6 +8,7 @@ use tollgate_testkit::fakes::llm::{Dialect, Fault, Settings, Trouble, When};
 
 use super::raw::Raw;
 use super::{Assembled, RunningGateway, Setup};
+use crate::running::get;
 
 /// A gateway that waits for a second, before a provider with `fault`.
 fn start(fault: Fault, times: u64) -> Assembled {
@@ -44,10 +45,11 @@ fn a_provider_that_answers_nonsense_is_an_error_in_the_dialect() {
     }
 }
 
-/// JSON that breaks off within a complete response is the client's to read; the gateway keeps the charge.
+/// JSON that breaks off within a complete response is the client's to read. The gateway keeps the charge, counts the call as aborted,
+/// and says so once per upstream and model.
 #[test]
-fn an_answer_without_usage_keeps_its_estimate() {
-    let assembled = start(Fault::Garbage, u64::MAX);
+fn an_answer_that_breaks_off_keeps_its_estimate() {
+    let mut assembled = start(Fault::Garbage, u64::MAX);
     for dialect in Dialect::ALL {
         let reply = Raw::say(dialect, "Hi", false).through(&assembled.gateway.url, dialect);
         assert!(
@@ -57,6 +59,20 @@ fn an_answer_without_usage_keeps_its_estimate() {
         );
         assembled.gateway.settled();
         assert_eq!(assembled.gateway.used("provider", dialect.name(), "output"), 100);
+        let direct =
+            Raw::say(dialect, "Hi", false).direct(&assembled.provider.served.url(), dialect);
+        assert_eq!(reply.body, direct.body, "it passes unchanged");
+        let log = assembled.gateway.broker.log_until("a response broke off or was not readable");
+        assert!(log.contains(&format!("upstream=\"{dialect}\"")), "{log}");
+    }
+    let metrics = get(&assembled.gateway.broker.url, "/metrics");
+    for upstream in Dialect::ALL.map(Dialect::name) {
+        let counted = |line: &str| {
+            line.starts_with("tollgate_gateway_calls_total{")
+                && line.contains(&format!("upstream=\"{upstream}\""))
+                && line.contains("outcome=\"aborted\"} 1")
+        };
+        assert!(metrics.lines().any(counted), "{metrics}");
     }
 }
 

@@ -11,6 +11,7 @@ mod raw;
 mod sdks;
 mod secrets;
 mod shares;
+mod tls;
 
 use std::sync::Arc;
 
@@ -131,11 +132,13 @@ struct RunningGateway {
 
 impl RunningGateway {
     fn start(config: &str) -> Self {
-        let folder = Folder::with(config);
-        let broker = Broker::start(&folder, "");
-        let line = broker.printed().lines().find_map(|line| line.trim().strip_prefix("gateway "));
-        let url = line.and_then(|line| line.split_whitespace().next()).expect("it says where");
-        Self { url: url.to_owned(), broker, _folder: folder }
+        Self::start_in(Folder::with(config), &[])
+    }
+
+    /// Starts a gateway in `folder`, with variables of the environment.
+    fn start_in(folder: Folder, env: &[(&str, &str)]) -> Self {
+        let broker = Broker::start_with(&folder, "", env);
+        Self { url: url_of(&broker), broker, _folder: folder }
     }
 
     /// The amount used of a limit of `policy` by `subject`.
@@ -160,6 +163,12 @@ impl RunningGateway {
         let freed = eventually(|| (held() == 0).then_some(()));
         assert!(freed.is_some(), "{} permits are held", held());
     }
+}
+
+/// The URL of the gateway that `broker` printed.
+fn url_of(broker: &Broker) -> String {
+    let line = broker.printed().lines().find_map(|line| line.trim().strip_prefix("gateway "));
+    line.and_then(|line| line.split_whitespace().next()).expect("it says where").to_owned()
 }
 
 /// A provider and a gateway in front of it.

@@ -9,16 +9,10 @@ use tollgate_testkit::fakes::llm::{Dialect, Fault, Settings, Trouble, When};
 use tollgate_testkit::servers::eventually;
 
 use super::raw::{Raw, read};
-use super::{KEY, Provider, Setup, upstream_key};
+use super::{KEY, Provider, Setup, upstream_key, url_of};
 use crate::dashboard::look;
 use crate::folder::Folder;
 use crate::running::{Broker, get};
-
-/// The URL of the gateway that `broker` printed.
-fn url_of(broker: &Broker) -> String {
-    let line = broker.printed().lines().find_map(|line| line.trim().strip_prefix("gateway "));
-    line.and_then(|line| line.split_whitespace().next()).expect("it says where").to_owned()
-}
 
 fn json(broker: &Broker, path: &str) -> Value {
     let answer = get(&broker.url, path);
