@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::CommandFactory as _;
 use tokio::runtime::{Builder, Runtime};
 use tollgate::clock::SystemClock;
-use tollgate::internal::edge::environment;
+use tollgate::internal::edge::{environment, variables};
 use tollgate::{Clock, Error, ErrorKind, Policy};
 use tollgate_config::open;
 use tollgate_protocol::json::{PermitRequest, PoliciesResponse, StandingQuery};
@@ -27,10 +27,11 @@ use crate::config::{self, ServeConfig};
 #[cfg(feature = "gateway")]
 use crate::gateway;
 use crate::local::Local;
+use crate::reload::ConfigSource;
 use crate::remote::{BrokerUrl, ClientIdentity, Credentials, Remote, Server};
 use crate::{
-    KEY_VARIABLE, audit, dynamodb, incidents, keys, lambda, plan, postgres, repair, serve, show,
-    startup_report, top, transfer,
+    KEY_VARIABLE, audit, convert, dynamodb, envoy_ratelimit, incidents, keys, lambda, plan,
+    postgres, repair, serve, show, startup_report, top, transfer,
 };
 
 /// What the global flags say.
@@ -83,6 +84,19 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
             context.refuse_server(MOVES_STORE)?;
             block_on(transfer::import(&config::load(config)?, &args, format))?;
         }
+        Command::Convert(args) => {
+            context.refuse_server("convert only reads files; leave --server out")?;
+            convert::run(&args)?;
+        }
+        Command::EnvoyRatelimit { .. } => {
+            context.refuse_server("envoy-ratelimit is the server itself; leave --server out")?;
+            if config.is_some() {
+                let text = "envoy-ratelimit is configured by environment variables; leave --config out, or use serve";
+                return Err(Failure::new(ErrorKind::Invalid, text));
+            }
+            let drop_in = envoy_ratelimit::DropIn::read(variables())?;
+            block_on_threads(serve::run_drop_in(drop_in, format))?;
+        }
         Command::Lambda(args) => {
             context.refuse_server("lambda is the broker itself; leave --server out")?;
             block_on(lambda::run(ServeConfig::load(config)?, args))?;
@@ -91,7 +105,8 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
             context.refuse_server("serve is the broker itself; leave --server out")?;
             let options = serve::Options::parse(args)?;
             let loaded = ServeConfig::load(config)?;
-            block_on_threads(serve::run(context.config, loaded, options, format))?;
+            let source = ConfigSource::File(context.config);
+            block_on_threads(serve::run(source, loaded, options, format))?;
         }
         Command::Keys(KeysCommand::New(args)) => keys::new(args, format)?,
         Command::Top(Top { once, standing }) => {
@@ -256,6 +271,9 @@ fn check(file: &Path, format: OutputFormat) -> Result<(), Failure> {
     let config = ServeConfig::load(Some(file))?;
     #[cfg(feature = "gateway")]
     for warning in config.gateway.iter().flat_map(|gateway| &gateway.warnings) {
+        output::print_error(warning);
+    }
+    for warning in &config.envoy.warnings {
         output::print_error(warning);
     }
     let config = config.gates;

@@ -7,7 +7,9 @@ mod backoff;
 mod call;
 mod command;
 mod config;
+mod convert;
 mod dynamodb;
+mod envoy_ratelimit;
 mod file_limit;
 #[cfg(feature = "gateway")]
 mod gateway;

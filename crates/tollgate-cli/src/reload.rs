@@ -28,10 +28,41 @@ use tollgate_terminal::LineWriter;
 /// The polling interval. A change counts when two polls see it, so it takes effect within two intervals.
 const POLL_INTERVAL: Span = Span::from_secs(1);
 
+/// Where a configuration comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum ConfigSource {
+    /// The file that was named on the command line, or the default one.
+    File(Option<PathBuf>),
+    /// A text that was made of environment variables.
+    Environment(String),
+}
+
+impl ConfigSource {
+    /// Reads the configuration.
+    pub(crate) fn load(&self) -> Result<ServeConfig, Failure> {
+        Ok(match self {
+            Self::File(named) => ServeConfig::load(named.as_deref())?,
+            Self::Environment(text) => {
+                let name = Some(Path::new("environment"));
+                // The excerpt of an error would show lines that nobody wrote, with passwords.
+                ServeConfig::parse(name, text)
+                    .map_err(|error| Failure::new(ErrorKind::Invalid, error.message()))?
+            }
+        })
+    }
+
+    fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(named) => Some(named.as_deref().unwrap_or(Path::new(DEFAULT_FILE))),
+            Self::Environment(_) => None,
+        }
+    }
+}
+
 /// The parts of a running broker that a reload replaces.
 pub(crate) struct Reload {
-    /// The file that was named on the command line.
-    pub(crate) named: Option<PathBuf>,
+    /// Where the configuration comes from.
+    pub(crate) source: ConfigSource,
     /// The configuration in force.
     pub(crate) running: ServeConfig,
     pub(crate) app: Arc<App>,
@@ -66,12 +97,15 @@ impl Reload {
     }
 
     fn digest(&self) -> u64 {
-        digest(self.named.as_deref(), &self.running)
+        digest(&self.source, &self.running)
     }
 
     fn reload(&mut self) {
         match self.once() {
             Ok(()) => {
+                if self.running.envoy.folder.is_some() {
+                    self.app.limit_stats().loaded(true);
+                }
                 self.app.reloaded();
                 // The log that got the error also gets its end.
                 if std::mem::take(&mut self.refused) {
@@ -83,6 +117,9 @@ impl Reload {
             }
             Err(failure) => {
                 self.refused = true;
+                if self.running.envoy.folder.is_some() {
+                    self.app.limit_stats().loaded(false);
+                }
                 // A log entry is one line, so the excerpt of the file is left out.
                 let text = failure.to_string();
                 let why = text.lines().next().unwrap_or_default();
@@ -93,7 +130,7 @@ impl Reload {
 
     fn once(&mut self) -> Result<(), Failure> {
         let refuse = |text: &str| Err(Failure::new(ErrorKind::Invalid, text));
-        let config = ServeConfig::load(self.named.as_deref())?;
+        let config = self.source.load()?;
         if config.gates.document.file().is_none() && self.running.gates.document.file().is_some() {
             return refuse(
                 "the configuration is gone; put it back, or restart for the sample policies",
@@ -140,7 +177,11 @@ impl Reload {
             return Err(error.into());
         }
         self.app.replace_keys(keys);
-        self.app.replace_envoy(config.envoy);
+        for warning in &config.envoy.warnings {
+            tracing::warn!("{warning}");
+        }
+        self.app.replace_envoy(config.envoy.map.clone());
+        self.running.envoy = config.envoy;
         self.running.gates.policies = config.gates.policies;
         // These name the files to watch from now on.
         self.running.keys = config.keys;
@@ -175,8 +216,8 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Watches the files that `config` was just read from.
-    pub(crate) fn new(named: Option<&Path>, config: &ServeConfig) -> Self {
-        let digest = digest(named, config);
+    pub(crate) fn new(source: &ConfigSource, config: &ServeConfig) -> Self {
+        let digest = digest(source, config);
         Self { loaded: digest, seen: digest }
     }
 
@@ -199,7 +240,7 @@ impl Watch {
 }
 
 /// Hashes the contents of all files of `config`. A missing file differs from an empty one.
-fn digest(named: Option<&Path>, config: &ServeConfig) -> u64 {
+fn digest(source: &ConfigSource, config: &ServeConfig) -> u64 {
     let tls = config.server.tls.iter();
     let tls =
         tls.flat_map(|tls| [Some(&tls.certificate), Some(&tls.key), tls.client_authority.as_ref()]);
@@ -207,8 +248,12 @@ fn digest(named: Option<&Path>, config: &ServeConfig) -> u64 {
     let others = others.chain(config.keys.iter().filter_map(KeyConfig::file));
     let others = others.chain(config.gateway_files());
     let mut hasher = DefaultHasher::new();
-    for path in others.chain([named.unwrap_or(Path::new(DEFAULT_FILE))]) {
+    for path in others.chain(source.file()) {
         std::fs::read(path).ok().hash(&mut hasher);
+    }
+    for path in config.ratelimit_files() {
+        std::fs::read(&path).ok().hash(&mut hasher);
+        path.hash(&mut hasher);
     }
     hasher.finish()
 }

@@ -8,26 +8,27 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{oneshot, watch};
 use tollgate::clock::SystemClock;
 use tollgate::observe::{Observed, Observer};
 use tollgate::{Clock, Error, ErrorKind, Span};
 use tollgate_protocol::permit_token::KEY_BYTES;
 use tollgate_server::keys::Keys;
-use tollgate_server::{App, Listeners, MetricsPage, Recording, ServerOptions, Tls};
+use tollgate_server::{App, Listeners, MetricsPage, RateLimitPages, Recording, ServerOptions, Tls};
 use tollgate_telemetry::sinks::prometheus;
 
 use tollgate_config::StoreConfig;
 
 use crate::args::Serve;
 use crate::config::{KeyConfig, Listen, LogFormat, ServeConfig};
+use crate::envoy_ratelimit::{DropIn, PageListeners};
 use crate::file_limit;
 #[cfg(feature = "gateway")]
 use crate::gateway;
 use crate::incidents;
 use crate::log;
 use crate::notify;
-use crate::reload::{Reload, Watch};
+use crate::reload::{ConfigSource, Reload, Watch};
 use crate::startup_report::{StartupReport, reachable};
 use tollgate_config::open::{self, Opened, SHUTDOWN_MAX};
 use tollgate_config::sinks::{self, Running};
@@ -47,6 +48,8 @@ pub(crate) struct Options {
     data: Option<PathBuf>,
     allow_anonymous: bool,
     log: Option<LogFormat>,
+    /// The listeners of a drop-in for envoyproxy/ratelimit, which serves nothing else.
+    pages: Option<PageListeners>,
 }
 
 impl Options {
@@ -66,6 +69,7 @@ impl Options {
             data,
             allow_anonymous,
             log: log_format.as_deref().map(log).transpose()?,
+            pages: None,
         })
     }
 }
@@ -87,9 +91,29 @@ fn invalid(message: String) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }
 
-/// Serves `config` until SIGINT or SIGTERM, and reloads the file `named` on SIGHUP or when it changes.
+/// Serves the rate limit service with the settings of envoyproxy/ratelimit.
+pub(crate) async fn run_drop_in(drop_in: DropIn, format: OutputFormat) -> Result<(), Failure> {
+    let DropIn { toml, pages, ignored } = drop_in;
+    let source = ConfigSource::Environment(toml);
+    let config = source.load()?;
+    for (variable, reason) in &ignored {
+        output::print_error(&format!("{variable} has no effect: {reason}"));
+    }
+    let options = Options {
+        http: None,
+        resp: None,
+        grpc: None,
+        data: None,
+        allow_anonymous: true,
+        log: None,
+        pages: Some(pages),
+    };
+    run(source, config, options, format).await
+}
+
+/// Serves `config` until SIGINT or SIGTERM, and reads `source` again on SIGHUP or when a file changes.
 pub(crate) async fn run(
-    named: Option<PathBuf>,
+    source: ConfigSource,
     config: ServeConfig,
     options: Options,
     format: OutputFormat,
@@ -97,21 +121,21 @@ pub(crate) async fn run(
     let log = log::start(options.log.unwrap_or(config.server.log))?;
     let printed = LineWriter::start(&io::stdout(), |_| String::new())
         .map_err(|error| unable("could not use standard output", &error))?;
-    let ended = serve(named, config, options, format, &printed).await;
+    let ended = serve(source, config, options, format, &printed).await;
     printed.finish();
     log.finish();
     ended
 }
 
 async fn serve(
-    named: Option<PathBuf>,
-    mut config: ServeConfig,
+    source: ConfigSource,
+    config: ServeConfig,
     options: Options,
     format: OutputFormat,
     printed: &LineWriter,
 ) -> Result<(), Failure> {
-    let watch = Watch::new(named.as_deref(), &config);
-    let Options { http, resp, grpc, data, allow_anonymous, log: _ } = options;
+    let watch = Watch::new(&source, &config);
+    let Options { http, resp, grpc, data, allow_anonymous, log: _, pages } = options;
     let http = http.unwrap_or(config.server.http);
     let resp = resp.unwrap_or(config.server.resp).address();
     let grpc = grpc.unwrap_or(config.server.grpc).address();
@@ -170,6 +194,15 @@ async fn serve(
     if let Some(tls) = &tls {
         listeners = listeners.tls(tls.clone());
     }
+    let mut page_listeners = Vec::new();
+    if let Some(PageListeners { debug, metrics }) = &pages {
+        // Probes of the original are plain HTTP.
+        listeners = listeners.tls_only_for_grpc();
+        page_listeners.push((bind("DEBUG_PORT", *debug).await?, None));
+        if let Some((address, path)) = metrics {
+            page_listeners.push((bind("PROMETHEUS_ADDR", *address).await?, Some(path)));
+        }
+    }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let assembly = Assembly {
         config: &config,
@@ -178,8 +211,18 @@ async fn serve(
         kind: report.store,
         is_loopback: exposed.is_none(),
         permit_key: None,
+        only_rate_limits: pages.is_some(),
     };
     let Assembled { app, running, opened } = assemble(assembly, &clock).await?;
+    let mut page_addresses = Vec::new();
+    for ((listener, at), path) in page_listeners {
+        let pages = match path {
+            None => RateLimitPages::debug(&app),
+            Some(path) => RateLimitPages::metrics(&app, path),
+        };
+        page_addresses.push(at);
+        listeners = listeners.mount(listener, Arc::new(pages));
+    }
     #[cfg(feature = "gateway")]
     let gateway = match &config.gateway {
         Some(gateway) => Some(gateway::start(gateway, &app, &running.telemetry)?),
@@ -191,13 +234,22 @@ async fn serve(
     }
     let permit_keys = opened.keys();
     log::serving(&report);
-    printed.push(&output::render(format, &report, || report.text(&config))?);
+    printed.push(&output::render(format, &report, || match pages {
+        None => report.text(&config),
+        Some(_) => report.drop_in_text(&config, &page_addresses),
+    })?);
     app.replace_keys(keys);
-    app.replace_envoy(std::mem::take(&mut config.envoy));
+    for warning in &config.envoy.warnings {
+        tracing::warn!("{warning}");
+    }
+    if config.envoy.folder.is_some() {
+        app.limit_stats().loaded(true);
+    }
+    app.replace_envoy(config.envoy.map.clone());
     notify::send_state("READY=1");
     let drain_delay = config.server.drain_delay;
     let stop_delay = drain_delay.plus(config.gateway_drain());
-    let draining = Notify::new();
+    let (hand_over, handed) = oneshot::channel();
     let stopping = async {
         stop.next().await;
         app.begin_stopping();
@@ -214,19 +266,19 @@ async fn serve(
             // A second signal skips the delay.
             () = stop.next() => {}
         }
-        draining.notify_one();
+        let _ = hand_over.send(stop);
     };
     // The calls of a gateway may take minutes, and a further signal does not wait for them.
     let hurry = async {
-        draining.notified().await;
-        match Stop::new() {
-            Ok(mut again) => again.next().await,
+        // The same handlers, which remember a signal that arrives in between.
+        match handed.await {
+            Ok(mut stop) => stop.next().await,
             Err(_) => pending().await,
         }
     };
     let adopting = adopt_keys(permit_keys, Arc::clone(&app));
     let mut reload = Reload {
-        named,
+        source,
         running: config,
         app: Arc::clone(&app),
         tls,
@@ -265,6 +317,8 @@ pub(crate) struct Assembly<'a> {
     pub(crate) is_loopback: bool,
     /// The key that permits are sealed with, instead of the one in the store.
     pub(crate) permit_key: Option<[u8; KEY_BYTES]>,
+    /// Whether it serves only Envoy's rate limit service.
+    pub(crate) only_rate_limits: bool,
 }
 
 /// A broker that is ready to serve.
@@ -276,7 +330,7 @@ pub(crate) struct Assembled {
 
 /// Starts the telemetry sinks, opens the store and builds the application.
 pub(crate) async fn assemble(
-    Assembly { config, store, url, kind, is_loopback, permit_key }: Assembly<'_>,
+    Assembly { config, store, url, kind, is_loopback, permit_key, only_rate_limits }: Assembly<'_>,
     clock: &Arc<dyn Clock>,
 ) -> Result<Assembled, Failure> {
     let running = sinks::start(&config.gates.telemetry, clock).await?;
@@ -308,6 +362,9 @@ pub(crate) async fn assemble(
         let clock = Arc::clone(clock);
         let service = tollgate_translate::command::TranslationService::new(jobs, clock);
         app = app.translations(Arc::new(service));
+    }
+    if only_rate_limits {
+        app = app.only_rate_limits();
     }
     if store.older_format().is_some() {
         app = app.without_ids_in_permits();

@@ -127,6 +127,21 @@ impl StartupReport {
         ""
     }
 
+    /// Formats the report of a drop-in for envoyproxy/ratelimit with further pages at `pages`.
+    pub(crate) fn drop_in_text(&self, config: &ServeConfig, pages: &[SocketAddr]) -> String {
+        let grpc = self.grpc.as_deref().unwrap_or("off");
+        let limits = config.envoy.folder.as_deref().map(|folder| folder.display().to_string());
+        let pages: Vec<String> = pages.iter().map(|at| format!("http://{at}")).collect();
+        format!(
+            "rate limit service\n  gRPC    {grpc}\n  HTTP    {} (/healthcheck, /json)\n  pages   {} (/rlconfig, /stats, metrics)\n  \
+             limits  {}\n  store   {}",
+            self.http,
+            pages.join(", "),
+            limits.unwrap_or_default(),
+            self.store
+        )
+    }
+
     /// Formats the report.
     pub(crate) fn text(&self, config: &ServeConfig) -> String {
         let file = match &self.config {

@@ -50,6 +50,12 @@ impl Diagnostic {
     pub(crate) fn whole(file: &str, message: impl Into<String>) -> Self {
         Self { file: file.to_owned(), message: message.into(), excerpt: None }
     }
+
+    /// Returns what is wrong and what would be right, without the position.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
 }
 
 impl Excerpt {

@@ -148,7 +148,7 @@ impl Config {
     /// If a section that this crate knows is wrong, or there is a section that no program knows.
     pub fn parse(file: Option<&Path>, source: &str) -> Result<Self, Diagnostic> {
         let document = Document::parse(file, source)?;
-        document.check_lists(&["policy", "key", "envoy", "upstream", "route"])?;
+        document.check_lists(&["policy", "key", "upstream", "route"])?;
         let file: File = document.deserialize()?;
         let attempt_timeout = fallback::attempt_timeout(&document, &file.store)?;
         let store = StoreConfig::resolve(&document, &file.store)?;
@@ -177,7 +177,9 @@ impl Config {
 }
 
 fn resolve_policies(document: &Document, specs: &[PolicySpec]) -> Result<Policies, Diagnostic> {
-    if specs.is_empty() {
+    // The limits of envoyproxy/ratelimit are policies, too.
+    let has_limits = document.keys("envoy").iter().any(|key| key == "ratelimit_config");
+    if specs.is_empty() && !has_limits {
         return Err(document.whole_error(
             "has no policy; add one, as in [[policy]] with name = \"api\" and limits = [{ name = \"burst\", \
              unit = \"requests\", rule = \"token-bucket\", capacity = 20, refill = \"10/s\" }]",

@@ -4,6 +4,7 @@ pub mod bounds;
 pub mod json;
 pub mod permit_token;
 pub mod protobuf;
+pub mod rate_limit_fields;
 
 use tollgate::{Error, ErrorKind};
 

@@ -24,7 +24,9 @@ mod translations;
 
 pub use app::{App, MetricsPage, ServerOptions};
 pub use audit::{AuditOptions, Recording};
-pub use grpc::envoy::{EnvoyMap, EnvoyRule};
+pub use grpc::envoy::{
+    EnvoyAnswer, EnvoyMap, EnvoyRule, LimitStats, RateLimitOptions, RateLimitPages, RateLimits,
+};
 pub use handler::{HttpHandler, HttpRequest, HttpResponse};
 pub use http::{Busy, ConnectionOptions, generate_request_id, serve_connection};
 pub use live_policies::check_policy_name;

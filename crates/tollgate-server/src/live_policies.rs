@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tollgate::overrides::{MemoryOverrides, OverrideStore};
 use tollgate::policy::Policies;
 use tollgate::spec::OverrideSpec;
@@ -41,6 +41,7 @@ fn checked(policies: Policies) -> Result<Policies, Error> {
 #[derive(Debug)]
 pub(crate) struct LivePolicies {
     in_force: RwLock<Arc<Policies>>,
+    changes: watch::Sender<()>,
     sources: Mutex<Sources>,
     /// The store of overrides; without one they end with the process.
     shared: Option<Arc<dyn OverrideStore>>,
@@ -61,6 +62,7 @@ impl LivePolicies {
         let file = checked(file)?;
         Ok(Self {
             in_force: RwLock::new(Arc::new(file.clone())),
+            changes: watch::Sender::default(),
             sources: Mutex::new(Sources { file, ..Sources::default() }),
             shared: None,
             own: MemoryOverrides::default(),
@@ -92,6 +94,12 @@ impl LivePolicies {
         }
         sources.unfit = unfit;
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policies);
+        self.changes.send_replace(());
+    }
+
+    /// Returns a receiver that is notified after each change from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     fn store(&self) -> &dyn OverrideStore {

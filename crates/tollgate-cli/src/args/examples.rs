@@ -125,6 +125,20 @@ Examples:
   tollgate import state.jsonl --config new.toml --yes
   tollgate import - --config new.toml --yes --json < state.jsonl";
 
+pub(super) const CONVERT_ENVOY: &str = "\
+Examples:
+  tollgate convert envoy-ratelimit limits/ > tollgate.toml
+  tollgate convert envoy-ratelimit shop.yaml --rolling > tollgate.toml && tollgate policies check tollgate.toml";
+
+pub(super) const CONVERT_LIMITADOR: &str = "\
+Examples:
+  tollgate convert limitador limits.yaml > tollgate.toml";
+
+pub(super) const ENVOY_RATELIMIT: &str = "\
+Examples:
+  RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit REDIS_SOCKET_TYPE=tcp REDIS_URL=redis:6379 tollgate envoy-ratelimit
+  RUNTIME_ROOT=/data BACKEND_TYPE=memory USE_PROMETHEUS=true tollgate envoy-ratelimit";
+
 pub(super) const VIOLATION: &str = "\
 Examples:
   tollgate violation gemini-free project-7 --limit rpm --retry-after 30s

@@ -1,6 +1,7 @@
 //! The arguments of the command line. Help, completions and parsing all come from these structures.
 
 mod audit;
+mod convert;
 mod examples;
 #[cfg(feature = "gateway")]
 mod gateway;
@@ -9,6 +10,7 @@ mod stores;
 mod verbs;
 
 pub(crate) use audit::{AuditCommand, AuditDenials, AuditHistory, AuditIncidents, Violation};
+pub(crate) use convert::{Convert, ConvertCommand, ConvertEnvoy};
 #[cfg(feature = "gateway")]
 pub(crate) use gateway::{GatewayCheck, GatewayCommand};
 pub(crate) use plan::{PlanFlags, PlanStore};
@@ -134,6 +136,19 @@ pub(crate) enum Command {
     /// limit wins. Idempotent.
     #[command(after_help = examples::IMPORT)]
     Import(Import),
+
+    /// Convert the limits of another program into a tollgate.toml
+    Convert(Convert),
+
+    /// Run as a drop-in for envoyproxy/ratelimit
+    ///
+    /// Reads the environment variables and the configuration files of that program and serves what it serves: gRPC on 8081,
+    /// /healthcheck and /json on 8080, /rlconfig on 6070. docs/envoy-ratelimit.md lists every variable.
+    #[command(after_help = examples::ENVOY_RATELIMIT)]
+    EnvoyRatelimit {
+        #[command(flatten)]
+        no_server: stores::NoServer,
+    },
 
     /// Report that a provider refused an admitted call
     ///

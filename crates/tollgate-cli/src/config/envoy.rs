@@ -1,4 +1,7 @@
-//! `[[envoy]]`: the policy and the subject of each descriptor of Envoy.
+//! `[[envoy]]`: the policy and the subject of each descriptor of Envoy. As a table, `[envoy]` names a configuration of
+//! envoyproxy/ratelimit, and the rules are `[[envoy.rule]]`.
+
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use tollgate::core::REQUESTS;
@@ -6,17 +9,32 @@ use tollgate::internal::Step;
 use tollgate::policy::{Policies, Rule};
 use tollgate::{Limit, Policy};
 use tollgate_config::{Diagnostic, Document};
-use tollgate_server::{EnvoyMap, EnvoyRule};
+use tollgate_ratelimit_config::{Options, RateLimitConfig, Windows};
+use tollgate_server::{EnvoyAnswer, EnvoyMap, EnvoyRule, RateLimitOptions, RateLimits};
 
-/// One block as it is written.
+/// What descriptors of Envoy mean.
+#[derive(Debug, Default)]
+pub(crate) struct EnvoyConfig {
+    /// The rules, and the configuration of envoyproxy/ratelimit.
+    pub(crate) map: EnvoyMap,
+    /// The policies of that configuration.
+    pub(super) policies: Vec<Policy>,
+    /// The file or folder of that configuration.
+    pub(crate) folder: Option<PathBuf>,
+    /// Lines of it that have no effect.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// One rule as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct EnvoyTable {
+struct EnvoyTable {
     domain: String,
     descriptor: Vec<EntryTable>,
-    policy: String,
-    subject: String,
+    policy: Option<String>,
+    subject: Option<String>,
     unit: Option<String>,
+    always: Option<String>,
     #[serde(default)]
     legacy_fields: bool,
 }
@@ -24,41 +42,175 @@ pub(super) struct EnvoyTable {
 /// One entry of a descriptor.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct EntryTable {
+struct EntryTable {
     key: String,
     value: Option<String>,
 }
 
-/// Checks every block against the policies.
-pub(super) fn resolve(document: &Document, policies: &Policies) -> Result<EnvoyMap, Diagnostic> {
-    let tables: Vec<EnvoyTable> = document.section("envoy")?.unwrap_or_default();
+/// The section as a table.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SettingsTable {
+    ratelimit_config: Option<String>,
+    merge_domains: Option<bool>,
+    windows: Option<String>,
+    calendar_months: Option<bool>,
+    near_limit_per_mille: Option<u32>,
+    shadow: Option<bool>,
+    quota: Option<bool>,
+    response_headers: Option<[String; 3]>,
+    request_headers: Option<[String; 3]>,
+    dynamic_metadata: Option<bool>,
+    unmatched: Option<String>,
+    #[serde(default)]
+    rule: Vec<EnvoyTable>,
+}
+
+/// Checks the section against the policies, and reads the files that it names.
+pub(super) fn resolve(document: &Document, policies: &Policies) -> Result<EnvoyConfig, Diagnostic> {
+    if !document.is_table(&["envoy"]) {
+        let tables: Vec<EnvoyTable> = document.section("envoy")?.unwrap_or_default();
+        let at = |index| vec![Step::Element(index)];
+        let map = rules(document, &tables, policies, at)?;
+        return Ok(EnvoyConfig { map, ..EnvoyConfig::default() });
+    }
+    if document.keys("envoy").iter().any(|key| key == "domain") {
+        let message = "a rule is written with two brackets, as in [[envoy]], or as [[envoy.rule]] beside [envoy]";
+        return Err(document.error(&["envoy"], message));
+    }
+    let table: SettingsTable = document.section("envoy")?.unwrap_or_default();
+    let at = |index| vec![Step::Field("rule"), Step::Element(index)];
+    let mut map = rules(document, &table.rule, policies, at)?;
+    if let Some(text) = &table.unmatched {
+        map = map.unmatched(answer(text).ok_or_else(|| {
+            let message = format!("unmatched {text:?} is neither \"allow\" nor \"deny\"");
+            document.error(&["envoy", "unmatched"], message)
+        })?);
+    }
+    let Some(path) = &table.ratelimit_config else {
+        if let Some(key) =
+            document.keys("envoy").into_iter().find(|key| key != "rule" && key != "unmatched")
+        {
+            let message = format!(
+                "{key} needs ratelimit_config, the folder of an envoyproxy/ratelimit configuration"
+            );
+            return Err(document.error(&["envoy", &key], message));
+        }
+        return Ok(EnvoyConfig { map, ..EnvoyConfig::default() });
+    };
+    let folder = document.folder().join(path);
+    let wrong = |key: &str, message: String| document.error(&["envoy", key], message);
+    let windows = match table.windows.as_deref() {
+        None | Some("fixed") => Windows::Fixed,
+        Some("rolling") => Windows::Rolling,
+        Some(other) => {
+            return Err(wrong(
+                "windows",
+                format!("windows {other:?} is neither \"fixed\" nor \"rolling\""),
+            ));
+        }
+    };
+    let near = table.near_limit_per_mille.unwrap_or(800);
+    if 1_000 < near {
+        return Err(wrong(
+            "near_limit_per_mille",
+            format!("near_limit_per_mille {near} must be at most 1000"),
+        ));
+    }
+    let options = Options {
+        merge_domains: table.merge_domains.unwrap_or(false),
+        windows,
+        calendar_months: table.calendar_months.unwrap_or(false),
+    };
+    let config = RateLimitConfig::read(&folder, options)
+        .map_err(|error| wrong("ratelimit_config", error.to_string()))?;
+    if config.domains().len() == 0 {
+        let message = format!("there is no .yaml file in {}", folder.display());
+        return Err(wrong("ratelimit_config", message));
+    }
+    for policy in config.policies() {
+        if policies.get(policy.name()).is_ok() {
+            let message = format!(
+                "the policy {:?} is the name of a limit in ratelimit_config, too; rename the policy",
+                policy.name()
+            );
+            return Err(wrong("ratelimit_config", message));
+        }
+    }
+    let answers = RateLimitOptions {
+        near_limit_per_mille: near,
+        shadow: table.shadow.unwrap_or(false),
+        quota: table.quota.unwrap_or(false),
+        response_headers: table.response_headers,
+        request_headers: table.request_headers,
+        dynamic_metadata: table.dynamic_metadata.unwrap_or(false),
+    };
+    Ok(EnvoyConfig {
+        policies: config.policies().cloned().collect(),
+        warnings: config.warnings().iter().map(ToString::to_string).collect(),
+        folder: Some(folder),
+        map: map.rate_limits(RateLimits::new(config, answers)),
+    })
+}
+
+fn rules(
+    document: &Document,
+    tables: &[EnvoyTable],
+    policies: &Policies,
+    at: impl Fn(usize) -> Vec<Step>,
+) -> Result<EnvoyMap, Diagnostic> {
     let one = |(index, table): (usize, &EnvoyTable)| {
         rule(table, policies).map_err(|(key, message)| {
-            document.element_error("envoy", index, &[Step::Field(key)], message)
+            let mut path = at(index);
+            path.push(Step::Field(key));
+            document.nested_error("envoy", &path, message)
         })
     };
     tables.iter().enumerate().map(one).collect()
 }
 
+fn answer(text: &str) -> Option<EnvoyAnswer> {
+    match text {
+        "allow" => Some(EnvoyAnswer::Allow),
+        "deny" => Some(EnvoyAnswer::Deny),
+        _ => None,
+    }
+}
+
 fn rule(table: &EnvoyTable, policies: &Policies) -> Result<EnvoyRule, (&'static str, String)> {
-    let policy = policies.get(&table.policy).map_err(|error| ("policy", error.to_string()))?;
+    let entries = table.descriptor.iter().map(|entry| (&*entry.key, entry.value.as_deref()));
+    if let Some(text) = &table.always {
+        if table.policy.is_some() || table.subject.is_some() || table.unit.is_some() {
+            let message = "always needs no policy, subject or unit; keep either it or them";
+            return Err(("always", message.to_owned()));
+        }
+        let answer = answer(text).ok_or_else(|| {
+            ("always", format!("always {text:?} is neither \"allow\" nor \"deny\""))
+        })?;
+        let rule = EnvoyRule::always(&table.domain, entries, answer);
+        return rule.map_err(|error| ("descriptor", error.to_string()));
+    }
+    let (Some(name), Some(subject)) = (&table.policy, &table.subject) else {
+        let message = "a rule needs policy and subject, as in policy = \"api\" and subject = \"{remote_address}\"; or always = \
+                       \"allow\" or \"deny\"";
+        return Err(("domain", message.to_owned()));
+    };
+    let policy = policies.get(name).map_err(|error| ("policy", error.to_string()))?;
     if let Some(limit) = concurrency_limit(policy) {
         let message = format!(
-            "policy {:?} counts what runs at the same time (limit {limit:?}), and Envoy does not say when a request \
-             ends; name a policy without",
-            table.policy
+            "policy {name:?} counts what runs at the same time (limit {limit:?}), and Envoy does not say when a request \
+             ends; name a policy without"
         );
         return Err(("policy", message));
     }
     let unit = table.unit.as_deref().unwrap_or(REQUESTS);
     if !policy.units().any(|known| known == unit) {
         let known = policy.units().collect::<Vec<_>>().join(", ");
-        let message = format!("policy {:?} does not count {unit:?}; known: {known}", table.policy);
+        let message = format!("policy {name:?} does not count {unit:?}; known: {known}");
         return Err((if table.unit.is_some() { "unit" } else { "policy" }, message));
     }
-    let entries = table.descriptor.iter().map(|entry| (&*entry.key, entry.value.as_deref()));
     let key = if table.descriptor.is_empty() { "descriptor" } else { "subject" };
-    let rule = EnvoyRule::new(&table.domain, entries, &table.policy, &table.subject);
+    let rule = EnvoyRule::new(&table.domain, entries, name, subject);
     let rule = rule.map_err(|error| (key, error.to_string()))?;
     Ok(rule.unit(unit).legacy_fields(table.legacy_fields))
 }
@@ -94,6 +246,37 @@ limits = [{ name = "slots", unit = "requests", rule = "concurrency", limit = 2, 
         let block = "domain = \"shop\"\ndescriptor = [{ key = \"path\", value = \"/login\" }, { key = \"ip\" }]\n\
                      policy = \"api\"\nsubject = \"{ip}\"\nlegacy_fields = true";
         parse(block).unwrap();
+    }
+
+    #[test]
+    fn a_table_has_rules_and_an_answer_for_the_others() {
+        let rule = "[[envoy.rule]]\ndomain = \"shop\"\ndescriptor = [{ key = \"path\", value = \"/health*\" }]";
+        let parse = |settings: &str, more: &str| {
+            let source = format!("{POLICIES}[envoy]\n{settings}\n{rule}\n{more}\n");
+            ServeConfig::parse(Some(Path::new("t.toml")), &source)
+                .map_err(|error| error.to_string())
+        };
+        parse("unmatched = \"deny\"", "always = \"allow\"").unwrap();
+        for (settings, more, wanted) in [
+            (
+                "unmatched = \"refuse\"",
+                "always = \"allow\"",
+                "t.toml:9: unmatched \"refuse\" is neither",
+            ),
+            ("", "always = \"never\"", "t.toml:13: always \"never\" is neither"),
+            ("", "always = \"deny\"\npolicy = \"api\"", "t.toml:13: always needs no policy"),
+            ("", "policy = \"api\"", "t.toml:11: a rule needs policy and subject"),
+            ("shadow = true", "always = \"deny\"", "t.toml:9: shadow needs ratelimit_config"),
+            ("domain = \"shop\"", "always = \"deny\"", "a rule is written with two brackets"),
+            (
+                "ratelimit_config = \"none.yaml\"",
+                "always = \"deny\"",
+                "t.toml:9: none.yaml: No such file",
+            ),
+        ] {
+            let fault = parse(settings, more).unwrap_err();
+            assert!(fault.contains(wanted), "{fault}");
+        }
     }
 
     #[test]

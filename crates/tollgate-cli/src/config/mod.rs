@@ -7,13 +7,15 @@ mod gateway;
 mod keys;
 mod server;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tollgate::Span;
 use tollgate::internal::Step;
+use tollgate::policy::Policies;
 use tollgate_config::{Config, Diagnostic};
-use tollgate_server::{AuditOptions, EnvoyMap, check_policy_name};
+use tollgate_server::{AuditOptions, check_policy_name};
 
+pub(crate) use envoy::EnvoyConfig;
 #[cfg(feature = "gateway")]
 pub(crate) use gateway::{GatewayConfig, UpstreamConfig};
 pub(crate) use keys::KeyConfig;
@@ -34,7 +36,7 @@ pub(crate) struct ServeConfig {
     #[cfg(feature = "translate")]
     pub(crate) jobs: Option<tollgate_translate::command::JobsConfig>,
     /// Which policy and subject each descriptor of Envoy means.
-    pub(crate) envoy: EnvoyMap,
+    pub(crate) envoy: EnvoyConfig,
     /// The gateway for LLM APIs, if there is one.
     #[cfg(feature = "gateway")]
     pub(crate) gateway: Option<GatewayConfig>,
@@ -52,7 +54,6 @@ impl ServeConfig {
     }
 
     /// Checks `source`, the contents of `file`.
-    #[cfg(any(test, fuzzing))]
     pub(crate) fn parse(file: Option<&Path>, source: &str) -> Result<Self, Diagnostic> {
         Self::resolve(Config::parse(file, source)?)
     }
@@ -66,6 +67,12 @@ impl ServeConfig {
         Span::ZERO
     }
 
+    /// Returns the files that limits of envoyproxy/ratelimit were read from.
+    pub(crate) fn ratelimit_files(&self) -> Vec<PathBuf> {
+        let folder = self.envoy.folder.as_deref();
+        folder.and_then(|folder| tollgate_ratelimit_config::files(folder).ok()).unwrap_or_default()
+    }
+
     /// Returns the files that the gateway was read from.
     pub(crate) fn gateway_files(&self) -> impl Iterator<Item = &Path> {
         #[cfg(feature = "gateway")]
@@ -75,7 +82,13 @@ impl ServeConfig {
         files
     }
 
-    fn resolve(gates: Config) -> Result<Self, Diagnostic> {
+    fn resolve(mut gates: Config) -> Result<Self, Diagnostic> {
+        let envoy = envoy::resolve(&gates.document, &gates.policies)?;
+        if !envoy.policies.is_empty() {
+            let all = gates.policies.iter().chain(&envoy.policies).cloned();
+            gates.policies = Policies::new(all)
+                .map_err(|error| gates.document.error(&["envoy"], error.to_string()))?;
+        }
         let Config { document, policies, .. } = &gates;
         for (index, policy) in policies.iter().enumerate() {
             check_policy_name(policy.name()).map_err(|error| {
@@ -118,7 +131,7 @@ impl ServeConfig {
             audit: audit::resolve(document)?,
             #[cfg(feature = "translate")]
             jobs: tollgate_translate::command::JobsConfig::configured(&gates)?,
-            envoy: envoy::resolve(document, policies)?,
+            envoy,
             #[cfg(feature = "gateway")]
             gateway: GatewayConfig::resolve(document, policies)?,
             gates,

@@ -56,6 +56,7 @@ async fn handle_events(config: ServeConfig, flags: Lambda) -> Result<(), Failure
         kind,
         is_loopback: false,
         permit_key: permit_key(flags.permit_key_env.as_deref())?,
+        only_rate_limits: false,
     };
     let Assembled { app, running, opened } = serve::assemble(assembly, &clock).await?;
     app.replace_keys(keys);

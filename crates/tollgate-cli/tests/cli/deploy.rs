@@ -55,6 +55,34 @@ fn starts(arguments: &[&str]) -> (Folder, Broker) {
     (folder, broker)
 }
 
+/// The configurations of the manifests are ones that this binary takes, with the variables that the manifests set.
+#[test]
+fn the_manifests_name_a_configuration_that_the_binary_takes() {
+    let folder = Folder::new();
+    folder.write("tollgate.toml", &read("kubernetes/broker/tollgate.toml"));
+    let checked = folder.run("policies check tollgate.toml");
+    assert_eq!(checked.code, 0, "{}", checked.err);
+    let manifest = read("kubernetes/broker/deployment.yaml");
+    for variable in ["TOLLGATE_REDIS_URL", "TOLLGATE_KEY_HASH"] {
+        let config = read("kubernetes/broker/tollgate.toml");
+        assert!(manifest.contains(variable) && config.contains(variable), "{variable}");
+    }
+    folder.write("config.yaml", &read("kubernetes/envoy-ratelimit/config.yaml"));
+    let converted = folder.run("convert envoy-ratelimit config.yaml");
+    assert_eq!((converted.code, &*converted.err), (0, ""));
+    for name in ["broker", "envoy-ratelimit"] {
+        let manifest = read(&format!("kubernetes/{name}/deployment.yaml"));
+        for line in [
+            "runAsNonRoot: true",
+            "readOnlyRootFilesystem: true",
+            "secretKeyRef:",
+            "readinessProbe:",
+        ] {
+            assert!(manifest.contains(line), "{name}: {line}");
+        }
+    }
+}
+
 #[test]
 fn the_unit_starts_what_the_binary_takes_and_reloads_it() {
     let unit = read("tollgate.service");

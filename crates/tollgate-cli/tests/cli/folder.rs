@@ -39,6 +39,15 @@ impl Folder {
         folder
     }
 
+    /// A folder with the same files.
+    pub(crate) fn clone_of(other: &Self) -> Self {
+        let folder = Self::new();
+        for file in std::fs::read_dir(other.path()).expect("a folder").flatten() {
+            std::fs::copy(file.path(), folder.path().join(file.file_name())).expect("a file");
+        }
+        folder
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::folder::Folder;
 
-const COMMANDS: [&str; 36] = [
+const COMMANDS: [&str; 39] = [
     "acquire",
     "settle",
     "release",
@@ -14,6 +14,9 @@ const COMMANDS: [&str; 36] = [
     "repair",
     "export",
     "import",
+    "convert envoy-ratelimit",
+    "convert limitador",
+    "envoy-ratelimit",
     "policies",
     "policies check",
     "serve",
@@ -88,7 +91,7 @@ fn mistyped_flags_with_json_are_a_problem_document() {
         (
             "",
             "'tollgate' requires a subcommand but one was not provided [subcommands: acquire, settle, release, renew, \
-             standing, reset, repair, export, import, violation, policies, serve, lambda, plan, keys, top, dynamodb, postgres, audit, gateway, drs, translate, completions, help]",
+             standing, reset, repair, export, import, convert, envoy-ratelimit, violation, policies, serve, lambda, plan, keys, top, dynamodb, postgres, audit, gateway, drs, translate, completions, help]",
         ),
         (
             "aquire api u1",

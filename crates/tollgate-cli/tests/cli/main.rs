@@ -10,12 +10,14 @@ mod clocks;
 #[cfg(feature = "translate")]
 mod cloud;
 mod config;
+mod convert;
 mod dashboard;
 mod degraded;
 mod deploy;
 #[cfg(feature = "drs")]
 mod drs;
 mod dynamodb;
+mod envoy_ratelimit;
 mod folder;
 #[cfg(feature = "gateway")]
 mod gateway;

@@ -26,6 +26,8 @@ pub struct RateLimitResponse {
     >,
     #[prost(bytes = "vec", tag = "5")]
     pub raw_body: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "6")]
+    pub dynamic_metadata: ::core::option::Option<::prost_types::Struct>,
 }
 /// Nested message and enum types in `RateLimitResponse`.
 pub mod rate_limit_response {
@@ -60,6 +62,7 @@ pub mod rate_limit_response {
             Day = 4,
             Month = 5,
             Year = 6,
+            Week = 7,
         }
         impl Unit {
             /// String value of the enum field names used in the ProtoBuf definition.
@@ -75,6 +78,7 @@ pub mod rate_limit_response {
                     Self::Day => "DAY",
                     Self::Month => "MONTH",
                     Self::Year => "YEAR",
+                    Self::Week => "WEEK",
                 }
             }
             /// Creates an enum from field names used in the ProtoBuf definition.
@@ -87,6 +91,7 @@ pub mod rate_limit_response {
                     "DAY" => Some(Self::Day),
                     "MONTH" => Some(Self::Month),
                     "YEAR" => Some(Self::Year),
+                    "WEEK" => Some(Self::Week),
                     _ => None,
                 }
             }

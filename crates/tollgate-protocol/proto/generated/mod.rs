@@ -29,6 +29,15 @@ pub mod envoy {
         }
     }
 }
+pub mod ratelimit {
+    pub mod config {
+        pub mod ratelimit {
+            pub mod v3 {
+                include!("ratelimit.config.ratelimit.v3.rs");
+            }
+        }
+    }
+}
 pub mod tollgate {
     pub mod v1 {
         include!("tollgate.v1.rs");

@@ -15,10 +15,12 @@
 )]
 
 mod convert;
+mod structs;
 mod time;
 
 pub use convert::standings;
-pub use prost_types::{Duration, Timestamp as Time};
+pub use prost_types::{Duration, Struct, Timestamp as Time};
+pub use structs::json_struct;
 pub use time::{instant, time};
 
 include!("../../proto/generated/mod.rs");
@@ -39,6 +41,7 @@ mod tests {
         ));
         digest.update(include_bytes!("../../proto/envoy/service/ratelimit/v3/rls.proto"));
         digest.update(include_bytes!("../../proto/envoy/type/v3/ratelimit_unit.proto"));
+        digest.update(include_bytes!("../../proto/ratelimit/config/ratelimit/v3/rls_conf.proto"));
         digest.update(include_bytes!("../../proto/tollgate/v1/gate.proto"));
         let hex: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(

@@ -30,7 +30,7 @@ use tollgate::{Ask, Clock, Error, Gate, Queue, Timestamp};
 use crate::access::{Access, Caller, Certificate};
 use crate::audit::{AuditOptions, Auditor};
 use crate::bounds::{REFUSED_EVERY, TRANSLATIONS_AT_ONCE};
-use crate::grpc::envoy::EnvoyMap;
+use crate::grpc::envoy::{EnvoyMap, LimitStats, Unmatched};
 use crate::keys::{KeyHash, Keys, Refused, Scope, Scopes};
 use crate::live_policies::LivePolicies;
 use crate::shutdown_clock::ShutdownClock;
@@ -45,6 +45,8 @@ pub struct App {
     gate: Queue<Arc<dyn Gate>>,
     live_policies: LivePolicies,
     envoy: RwLock<Arc<EnvoyMap>>,
+    unmatched: Unmatched,
+    limit_stats: LimitStats,
     permit_keys: RwLock<Arc<permit_token::Keys>>,
     access: Access,
     legacy_fields: bool,
@@ -67,6 +69,7 @@ pub struct App {
     incidents: Incidents,
     metrics: Option<Box<dyn Fn() -> MetricsPage + Send + Sync>>,
     serves_only_metrics: bool,
+    serves_only_rate_limits: bool,
     translations: Option<Arc<dyn Translations>>,
     /// Bounds the documents that are uploaded at once.
     uploads: Semaphore,
@@ -114,6 +117,8 @@ impl App {
             gate: Queue::new(gate, Arc::new(waiting)),
             live_policies: LivePolicies::new(policies)?,
             envoy: RwLock::default(),
+            unmatched: Unmatched::default(),
+            limit_stats: LimitStats::default(),
             permit_keys: RwLock::new(Arc::new(permit_token::Keys::new(key))),
             access: Access::open(),
             legacy_fields: false,
@@ -130,6 +135,7 @@ impl App {
             incidents: Incidents { recorder: Arc::default(), observer: Arc::new(NoObserver) },
             metrics: None,
             serves_only_metrics: false,
+            serves_only_rate_limits: false,
             translations: None,
             uploads: Semaphore::new(TRANSLATIONS_AT_ONCE),
             gateway: OnceLock::new(),
@@ -161,6 +167,27 @@ impl App {
         self.serves_only_metrics
     }
 
+    /// Serves only what envoyproxy/ratelimit serves: Envoy's rate limit service, health and reflection over gRPC, and
+    /// `/healthcheck` and `/json` over HTTP.
+    #[must_use]
+    pub const fn only_rate_limits(mut self) -> Self {
+        self.serves_only_rate_limits = true;
+        self
+    }
+
+    pub(crate) const fn serves_only_rate_limits(&self) -> bool {
+        self.serves_only_rate_limits
+    }
+
+    /// Returns the counters of the limits of an envoyproxy/ratelimit configuration.
+    pub const fn limit_stats(&self) -> &LimitStats {
+        &self.limit_stats
+    }
+
+    pub(crate) const fn unmatched(&self) -> &Unmatched {
+        &self.unmatched
+    }
+
     /// Serves `jobs` at `/v1/translations`; the default is 404.
     #[must_use]
     pub fn translations(mut self, jobs: Arc<dyn Translations>) -> Self {
@@ -174,7 +201,11 @@ impl App {
     }
 
     pub(crate) fn metrics_page(&self) -> Option<MetricsPage> {
-        self.metrics.as_ref().map(|page| page())
+        let mut page = self.metrics.as_ref()?();
+        // The end mark of OpenMetrics stays last.
+        let end = page.text.rfind("# EOF").unwrap_or(page.text.len());
+        page.text.insert_str(end, &(self.limit_stats.text(true) + &self.unmatched.text()));
+        Some(page)
     }
 
     /// Adds the headers `X-RateLimit-Limit`, `-Remaining` and `-Reset` to decisions over HTTP, for old clients.

@@ -2,6 +2,7 @@
 
 use std::task::{Context, Waker};
 
+use tokio::sync::watch;
 use tollgate::audit::{Outcome, Record};
 use tollgate::gate::{Alternatives, BoxFuture};
 use tollgate::incident::{Incident, Violation, report_violation};
@@ -11,6 +12,12 @@ use tollgate::{Ask, Costs, Decision, Error, GateExt, Permit, Timestamp};
 use super::{App, Incidents};
 
 impl App {
+    /// Returns a receiver that is notified after each change of the policies from now on.
+    #[must_use]
+    pub fn policy_changes(&self) -> watch::Receiver<()> {
+        self.live_policies.changes()
+    }
+
     /// Waits until one of `alternatives` is admitted, at most until `deadline`, at the place of `ticket` in the queue of all
     /// protocols. The audit names the key `by`. Returns also the index of the alternative that was decided.
     ///
@@ -38,6 +45,34 @@ impl App {
     /// Errors of the gate.
     pub async fn settle_permit(&self, permit: &Permit, actual: &Costs) -> Result<bool, Error> {
         self.settle_whole(permit, actual).await
+    }
+
+    /// Charges what a call cost beyond the estimate of `permit`, which is too old to be settled, within the bound of
+    /// [`settle_excess_max`](crate::ServerOptions::settle_excess_max). Nothing is given back. Returns whether there was anything
+    /// to charge. Not idempotent.
+    ///
+    /// # Errors
+    /// Errors of the gate.
+    pub async fn charge_excess(&self, permit: &Permit, actual: &Costs) -> Result<bool, Error> {
+        let mut is_charged = false;
+        for part in permit.parts() {
+            if part.shadow_denied.is_some() || part.has_own_costs() {
+                continue;
+            }
+            let (bounded, estimate) = (self.bounded(&part, actual), part.costs());
+            // Every unit is named: one that is not would cost one request.
+            let mut excess = Costs::new();
+            for unit in part.policy().units() {
+                let [actual, charged] = [&*bounded, &estimate].map(|it| it.get(unit).unwrap_or(0));
+                excess.set(unit, actual.saturating_sub(charged));
+            }
+            if excess.iter().any(|(_, amount)| 0 < amount) {
+                let ask = Ask::new_costing(part.policy(), part.subject(), &excess);
+                self.gate.charge(&ask).await?;
+                is_charged = true;
+            }
+        }
+        Ok(is_charged)
     }
 
     /// Releases `permit`: the call was not made. Returns whether anything changed.

@@ -222,7 +222,7 @@ impl App {
     }
 
     /// Limits `actual` to the estimate of the first charge plus `settle_excess_max`.
-    fn bounded<'a>(&self, permit: &Permit, actual: &'a Costs) -> Cow<'a, Costs> {
+    pub(super) fn bounded<'a>(&self, permit: &Permit, actual: &'a Costs) -> Cow<'a, Costs> {
         let mut bounded = Cow::Borrowed(actual);
         let policy = permit.policy().for_subject(permit.subject());
         let estimates = permit.costs();

@@ -90,7 +90,9 @@ impl GrpcService {
         B::Error: Into<BoxError> + Send,
     {
         match service_of(request.uri().path()) {
-            gate_server::SERVICE_NAME => self.gate.clone().call(request),
+            gate_server::SERVICE_NAME if !self.app.serves_only_rate_limits() => {
+                self.gate.clone().call(request)
+            }
             rate_limit_service_server::SERVICE_NAME => self.rate_limits.clone().call(request),
             _ => {
                 let answer = self.router.clone().call(request.map(Body::new));

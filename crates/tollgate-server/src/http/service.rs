@@ -36,6 +36,7 @@ use crate::access::Certificate;
 use crate::app::App;
 use crate::bounds::{HEAD_BYTES_MAX, REQUEST_ID_BYTES_MAX};
 use crate::dashboard;
+use crate::grpc::envoy;
 use crate::keys::Scope;
 use crate::server::Protocol;
 
@@ -66,7 +67,8 @@ impl HttpService {
             authorize::check_host(&self.app, &head).err()
         };
         let peer = peer.filter(|_| head.version < Version::HTTP_2).cloned();
-        let is_acquire = head.uri.path() == ACQUIRE.path && !self.app.serves_only_metrics();
+        let is_broker = !self.app.serves_only_metrics() && !self.app.serves_only_rate_limits();
+        let is_acquire = head.uri.path() == ACQUIRE.path && is_broker;
         if !is_acquire && !head.method.is_safe() && refused.is_none() {
             let request = Request::from_parts(head, Body::new(body));
             let answer =
@@ -111,6 +113,10 @@ impl Protocol for HttpService {
 
 /// Returns the router of all endpoints but [`ACQUIRE`].
 fn router(app: Arc<App>) -> Router {
+    if app.serves_only_rate_limits() {
+        let router = envoy::service().fallback(only_rate_limits);
+        return router.method_not_allowed_fallback(method_not_allowed).with_state(app);
+    }
     let only_metrics = app.serves_only_metrics();
     let mut router = Router::new();
     for endpoint in ENDPOINTS {
@@ -142,6 +148,12 @@ fn router(app: Arc<App>) -> Router {
 
 pub(super) async fn unknown_path(uri: Uri) -> Response {
     let detail = format!("there is nothing at {:?}; /openapi.json lists the calls", uri.path());
+    reply::problem(&Problem::new(404, "not-found", detail))
+}
+
+async fn only_rate_limits(uri: Uri) -> Response {
+    let detail =
+        format!("there is nothing at {:?}; this serves /healthcheck and /json", uri.path());
     reply::problem(&Problem::new(404, "not-found", detail))
 }
 

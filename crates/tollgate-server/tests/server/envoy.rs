@@ -264,7 +264,7 @@ async fn what_cannot_be_answered_is_a_status() {
 }
 
 /// The documented configuration, with the ports of this test.
-async fn envoy(server: &Server, failure_mode_deny: bool) -> Proxy {
+pub(crate) async fn envoy(server: &Server, failure_mode_deny: bool) -> Proxy {
     let deny = format!("failure_mode_deny: {failure_mode_deny}");
     envoy_with(server, move |text| text.replace("failure_mode_deny: false", &deny)).await
 }
@@ -290,7 +290,7 @@ async fn envoy_with(
     tokio::task::spawn_blocking(start).await.unwrap().unwrap()
 }
 
-async fn get(envoy: &mut Proxy, client: &str) -> Answer {
+pub(crate) async fn get(envoy: &mut Proxy, client: &str) -> Answer {
     let head = format!("GET / HTTP/1.1\r\nhost: x\r\nx-client: {client}\r\nconnection: close");
     Pending::send(envoy.process().address(), &format!("{head}\r\n\r\n")).await.answer().await
 }

@@ -21,6 +21,7 @@ mod keys;
 mod openapi;
 mod overrides;
 mod proxies;
+mod ratelimit;
 mod resp;
 mod resp_administration;
 mod resp_clients;

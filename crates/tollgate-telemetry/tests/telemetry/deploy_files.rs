@@ -109,6 +109,40 @@ fn the_templates_pass_cfn_lint() {
     passes(command);
 }
 
+/// ServiceMonitors are of the Prometheus operator, whose schema is not among those of Kubernetes.
+#[test]
+fn the_manifests_pass_kubernetes_validate() {
+    let packages = root().join("target/servers/kubernetes-validate");
+    let script = packages.join("bin/kubernetes-validate");
+    let mut command = if script.exists() {
+        let mut command = Command::new("python3");
+        command.arg(script).env("PYTHONPATH", packages);
+        command
+    } else {
+        Command::new("kubernetes-validate")
+    };
+    command.arg("--strict");
+    let mut checked = 0;
+    for folder in ["deploy/kubernetes/broker", "deploy/kubernetes/envoy-ratelimit"] {
+        let list = std::fs::read_to_string(root().join(folder).join("kustomization.yaml")).unwrap();
+        for file in std::fs::read_dir(root().join(folder)).unwrap() {
+            let name = file.unwrap().file_name().into_string().unwrap();
+            assert!(
+                name == "kustomization.yaml" || list.contains(&format!("- {name}\n")),
+                "{name} is not used"
+            );
+            let others =
+                ["kustomization.yaml", "servicemonitor.yaml", "config.yaml", "tollgate.toml"];
+            if !others.contains(&name.as_str()) {
+                command.arg(format!("{folder}/{name}"));
+                checked += 1;
+            }
+        }
+    }
+    assert_eq!(checked, 10);
+    passes(command);
+}
+
 #[test]
 fn the_alert_rules_pass_promtool() {
     let mut command = Command::new("promtool");

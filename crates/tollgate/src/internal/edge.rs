@@ -187,6 +187,12 @@ pub fn random() -> u32 {
     fastrand::u32(..)
 }
 
+/// Every environment variable whose name and value are valid text.
+pub fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
 /// The environment variable `name`, if it is set to valid text.
 #[must_use]
 pub fn environment(name: &str) -> Option<String> {

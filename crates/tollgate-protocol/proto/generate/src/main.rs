@@ -8,11 +8,12 @@ use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
 /// In the order in which the digest takes them.
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     "envoy/config/core/v3/base.proto",
     "envoy/extensions/common/ratelimit/v3/ratelimit.proto",
     "envoy/service/ratelimit/v3/rls.proto",
     "envoy/type/v3/ratelimit_unit.proto",
+    "ratelimit/config/ratelimit/v3/rls_conf.proto",
     "tollgate/v1/gate.proto",
 ];
 

@@ -4,10 +4,19 @@
 //! descriptors with the same policy and subject are summed. A store failure is UNAVAILABLE, so that `failure_mode_deny`
 //! decides.
 
+mod limit_stats;
+mod pages;
+mod ratelimit;
 mod response;
 mod rules;
+mod unmatched;
 
-pub use rules::{EnvoyMap, EnvoyRule};
+pub use limit_stats::LimitStats;
+pub use pages::RateLimitPages;
+pub(crate) use pages::service;
+pub use ratelimit::{RateLimitOptions, RateLimits};
+pub use rules::{EnvoyAnswer, EnvoyMap, EnvoyRule};
+pub(crate) use unmatched::Unmatched;
 
 use std::sync::Arc;
 
@@ -62,11 +71,25 @@ async fn decide(
 ) -> Result<RateLimitResponse, Error> {
     check(request)?;
     let map = app.envoy();
+    if let Some(limits) = map.limits()
+        && limits.config().has_domain(&request.domain)
+    {
+        return ratelimit::decide(app, caller, limits, request).await;
+    }
     let mut charges: Vec<DescriptorCharge> = Vec::new();
     let mut matched = Vec::with_capacity(request.descriptors.len());
     for descriptor in &request.descriptors {
-        let Some(rule) = map.find(&request.domain, &descriptor.entries) else {
-            matched.push(None);
+        let found = map.find(&request.domain, &descriptor.entries);
+        let answer = match found {
+            Some(rule) => rule.answer(),
+            None => Some(map.answer_unmatched()),
+        };
+        if found.is_none() {
+            let has_domain = map.has_domain(&request.domain);
+            app.unmatched().record(&request.domain, has_domain, &descriptor.entries, app.now());
+        }
+        let (Some(rule), None) = (found, answer) else {
+            matched.push(Err(answer.unwrap_or_default()));
             continue;
         };
         let subject = rule.subject(&descriptor.entries, app.options());
@@ -81,29 +104,32 @@ async fn decide(
             charges.len() - 1
         });
         charges[index].add(rule.hit_unit(), hits);
-        matched.push(Some((index, rule)));
+        matched.push(Ok((index, rule)));
     }
-    let outcomes = decide_charges(app, &charges).await?;
+    let is_denied = matched.iter().any(|answer| matches!(answer, Err(EnvoyAnswer::Deny)));
+    let outcomes = decide_charges(app, &charges, is_denied).await?;
     let mut response = ResponseBuilder::default();
     for descriptor in matched {
         match descriptor {
-            Some((index, rule)) => response.add(&outcomes[index], rule, app.now()),
-            None => response.add_unmatched(),
+            Ok((index, rule)) => response.add(&outcomes[index], rule, app.now()),
+            Err(answer) => response.add_answer(answer),
         }
     }
     Ok(response.build())
 }
 
-/// Decides the charges with hits as one ask, unless one without hits is over. Returns an outcome for each charge.
+/// Decides the charges with hits as one ask, unless the request is denied already or one without hits is over. Returns an
+/// outcome for each charge.
 async fn decide_charges(
     app: &App,
     charges: &[DescriptorCharge],
+    is_denied: bool,
 ) -> Result<Vec<DescriptorOutcome>, Error> {
     let mut outcomes: Vec<Option<DescriptorOutcome>> = Vec::with_capacity(charges.len());
     for charge in charges {
         outcomes.push(if charge.has_hits() { None } else { Some(charge.read(app).await?) });
     }
-    if outcomes.iter().flatten().any(DescriptorOutcome::is_over) {
+    if is_denied || outcomes.iter().flatten().any(DescriptorOutcome::is_over) {
         // The request is refused, so nothing is charged.
         for (outcome, charge) in outcomes.iter_mut().zip(charges) {
             if outcome.is_none() {
@@ -148,6 +174,7 @@ async fn decide_together(
         Decision::Admitted(permit) => {
             let outcome = |(charge, permit): (&&DescriptorCharge, &Permit)| {
                 DescriptorOutcome::admitted(policy_of(charge), permit.limits.clone())
+                    .shadow_denied(permit.shadow_denied.is_some())
             };
             charges.iter().zip(charges_of(&permit)).map(outcome).collect()
         }

@@ -14,7 +14,7 @@ use tollgate_protocol::protobuf::envoy::service::ratelimit::v3::rate_limit_respo
     Code, DescriptorStatus, RateLimit,
 };
 
-use super::rules::EnvoyRule;
+use super::rules::{EnvoyAnswer, EnvoyRule};
 use crate::http::rate_limit_headers as headers;
 
 /// The outcome of one descriptor.
@@ -25,12 +25,24 @@ pub(super) struct DescriptorOutcome {
     /// The limit that the status shows.
     shown: usize,
     denial: Option<Denial>,
+    /// Whether a policy in shadow mode would have refused.
+    is_shadow_denied: bool,
 }
 
 impl DescriptorOutcome {
     pub(super) fn admitted(policy: Policy, standings: Vec<Standing>) -> Self {
         let shown = headers::tightest(&standings);
-        Self { policy, standings, is_over: false, shown, denial: None }
+        let (is_over, denial) = (false, None);
+        Self { policy, standings, is_over, shown, denial, is_shadow_denied: false }
+    }
+
+    pub(super) const fn shadow_denied(mut self, is_denied: bool) -> Self {
+        self.is_shadow_denied = is_denied;
+        self
+    }
+
+    pub(super) const fn is_shadow_denied(&self) -> bool {
+        self.is_shadow_denied
     }
 
     /// Returns the outcome of a standing that was only read. It is over if less than one hit, or than `hits`, is left; a
@@ -58,7 +70,8 @@ impl DescriptorOutcome {
         };
         let standings = denial.limits.clone();
         let shown = standings.iter().position(|standing| standing.name == denial.limit);
-        Self { policy, standings, is_over: true, shown: shown.unwrap_or(0), denial: Some(denial) }
+        let (shown, denial) = (shown.unwrap_or(0), Some(denial));
+        Self { policy, standings, is_over: true, shown, denial, is_shadow_denied: false }
     }
 
     pub(super) const fn is_over(&self) -> bool {
@@ -66,7 +79,7 @@ impl DescriptorOutcome {
     }
 
     /// Returns the seconds until more is left; `None` if it never is, or if nothing is used.
-    fn reset_secs(&self, now: Timestamp) -> Option<u64> {
+    pub(super) fn reset_secs(&self, now: Timestamp) -> Option<u64> {
         let wait = match &self.denial {
             Some(denial) => denial.retry_after(),
             None => self.standing()?.reset_at.map(|at| at.since(now)),
@@ -74,7 +87,7 @@ impl DescriptorOutcome {
         wait.map(Span::as_secs_ceil)
     }
 
-    fn standing(&self) -> Option<&Standing> {
+    pub(super) fn standing(&self) -> Option<&Standing> {
         self.standings.get(self.shown)
     }
 
@@ -115,7 +128,7 @@ fn unit_of(rule: &Rule) -> Unit {
     }
 }
 
-fn narrow(number: u64) -> u32 {
+pub(super) fn narrow(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
@@ -129,10 +142,14 @@ pub(super) struct ResponseBuilder {
 }
 
 impl ResponseBuilder {
-    /// Adds a descriptor that no rule matches, which has no limit.
-    pub(super) fn add_unmatched(&mut self) {
-        let code = Code::Ok.into();
-        self.statuses.push(DescriptorStatus { code, ..DescriptorStatus::default() });
+    /// Adds a descriptor with an answer that needs no limit.
+    pub(super) fn add_answer(&mut self, answer: EnvoyAnswer) {
+        let code = match answer {
+            EnvoyAnswer::Allow => Code::Ok,
+            EnvoyAnswer::Deny => Code::OverLimit,
+        };
+        self.is_over |= code == Code::OverLimit;
+        self.statuses.push(DescriptorStatus { code: code.into(), ..DescriptorStatus::default() });
     }
 
     pub(super) fn add(&mut self, outcome: &DescriptorOutcome, rule: &EnvoyRule, now: Timestamp) {

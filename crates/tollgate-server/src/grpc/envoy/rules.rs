@@ -1,15 +1,18 @@
-//! LivePolicies that map Envoy's descriptors to policies, subjects and units.
+//! Rules that map Envoy's descriptors to policies, subjects and units.
 //!
 //! A subject is built from values that Envoy forwards from its clients. Any value must yield some subject: an error would
 //! let the request through, by Envoy's default.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tollgate::core::REQUESTS;
 use tollgate::{Error, ErrorKind};
 use tollgate_protocol::protobuf::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use tollgate_ratelimit_config::Pattern;
 
+use super::ratelimit::RateLimits;
 use crate::app::ServerOptions;
 use crate::proxy_subject::{bounded, network};
 
@@ -20,15 +23,26 @@ const REMOTE_ADDRESS: &str = "remote_address";
 const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
-/// Maps one kind of descriptor to a policy and a subject.
+/// Maps one kind of descriptor to a policy and a subject, or to an answer that is always the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvoyRule {
     domain: String,
-    entries: Vec<(String, Option<String>)>,
+    entries: Vec<(String, Option<Pattern>)>,
     policy: String,
     subject: Vec<Part>,
     unit: String,
     legacy_fields: bool,
+    always: Option<EnvoyAnswer>,
+}
+
+/// An answer that needs no policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EnvoyAnswer {
+    /// OK, without a limit.
+    #[default]
+    Allow,
+    /// Over the limit.
+    Deny,
 }
 
 /// A piece of a subject.
@@ -41,7 +55,7 @@ enum Part {
 
 impl EnvoyRule {
     /// Creates a rule for descriptors of `domain` with exactly these entries, in this order; an entry with a value must
-    /// have it. In `subject`, `{key}` stands for the value of an entry.
+    /// have it, where `*` stands for any text. In `subject`, `{key}` stands for the value of an entry.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if there are no entries, or if `subject` names a key that is not among them, or if two
@@ -61,18 +75,33 @@ impl EnvoyRule {
         policy: &str,
         subject: &str,
     ) -> Result<Self, Error> {
-        let owned = |(key, value): (&str, Option<&str>)| (key.to_owned(), value.map(str::to_owned));
+        let rule = Self::always(domain, entries, EnvoyAnswer::Allow)?;
+        let subject = parts_of(subject, &rule.entries)?;
+        Ok(Self { subject, policy: policy.to_owned(), always: None, ..rule })
+    }
+
+    /// Creates a rule for the same descriptors as [`new`](Self::new), which get `answer` without a policy.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if there are no entries.
+    pub fn always<'a>(
+        domain: &str,
+        entries: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+        answer: EnvoyAnswer,
+    ) -> Result<Self, Error> {
+        let owned = |(key, value): (&str, Option<&str>)| (key.to_owned(), value.map(Pattern::new));
         let entries: Vec<_> = entries.into_iter().map(owned).collect();
         if entries.is_empty() {
             return Err(invalid("a descriptor has at least one entry"));
         }
         Ok(Self {
-            subject: parts_of(subject, &entries)?,
             domain: domain.to_owned(),
             entries,
-            policy: policy.to_owned(),
+            policy: String::new(),
+            subject: Vec::new(),
             unit: REQUESTS.to_owned(),
             legacy_fields: false,
+            always: Some(answer),
         })
     }
 
@@ -94,6 +123,10 @@ impl EnvoyRule {
         &self.policy
     }
 
+    pub(super) const fn answer(&self) -> Option<EnvoyAnswer> {
+        self.always
+    }
+
     pub(super) fn hit_unit(&self) -> &str {
         &self.unit
     }
@@ -106,7 +139,7 @@ impl EnvoyRule {
         self.domain == domain
             && self.entries.len() == entries.len()
             && self.entries.iter().zip(entries).all(|((key, value), entry)| {
-                *key == entry.key && value.as_ref().is_none_or(|value| *value == entry.value)
+                *key == entry.key && value.as_ref().is_none_or(|value| value.matches(&entry.value))
             })
     }
 
@@ -135,23 +168,56 @@ impl EnvoyRule {
     }
 }
 
-/// All rules; the first that matches applies.
+/// What descriptors mean: rules, of which the first that matches applies, and the domains of a configuration of
+/// envoyproxy/ratelimit.
 #[derive(Clone, Debug, Default)]
-pub struct EnvoyMap(Vec<EnvoyRule>);
+pub struct EnvoyMap {
+    rules: Vec<EnvoyRule>,
+    unmatched: EnvoyAnswer,
+    rate_limits: Option<Arc<RateLimits>>,
+}
 
 impl EnvoyMap {
+    /// Replaces the answer for descriptors that nothing matches, which is [`EnvoyAnswer::Allow`].
+    #[must_use]
+    pub const fn unmatched(mut self, answer: EnvoyAnswer) -> Self {
+        self.unmatched = answer;
+        self
+    }
+
+    /// Answers requests of the domains of `limits` by them. Their policies must be among those of the application.
+    #[must_use]
+    pub fn rate_limits(mut self, limits: RateLimits) -> Self {
+        self.rate_limits = Some(Arc::new(limits));
+        self
+    }
+
     pub(super) fn find(&self, domain: &str, entries: &[Entry]) -> Option<&EnvoyRule> {
-        self.0.iter().find(|rule| rule.matches(domain, entries))
+        self.rules.iter().find(|rule| rule.matches(domain, entries))
+    }
+
+    pub(super) const fn answer_unmatched(&self) -> EnvoyAnswer {
+        self.unmatched
+    }
+
+    /// Returns whether anything is known of `domain`.
+    pub(super) fn has_domain(&self, domain: &str) -> bool {
+        self.rules.iter().any(|rule| rule.domain == domain)
+            || self.rate_limits.as_ref().is_some_and(|limits| limits.config().has_domain(domain))
+    }
+
+    pub(crate) const fn limits(&self) -> Option<&Arc<RateLimits>> {
+        self.rate_limits.as_ref()
     }
 }
 
 impl FromIterator<EnvoyRule> for EnvoyMap {
     fn from_iter<I: IntoIterator<Item = EnvoyRule>>(rules: I) -> Self {
-        Self(rules.into_iter().collect())
+        Self { rules: rules.into_iter().collect(), ..Self::default() }
     }
 }
 
-fn parts_of(template: &str, entries: &[(String, Option<String>)]) -> Result<Vec<Part>, Error> {
+fn parts_of(template: &str, entries: &[(String, Option<Pattern>)]) -> Result<Vec<Part>, Error> {
     let mut parts = Vec::new();
     let mut rest = template;
     while let Some((text, after)) = rest.split_once('{') {
@@ -213,6 +279,15 @@ mod tests {
         assert!(!found("shop", &[("ip", "10.0.0.1"), ("path", "/login")]));
         assert!(!found("shop", &[("path", "/login")]));
         assert!(!found("shop", &[("path", "/login"), ("ip", "10.0.0.1"), ("x", "y")]));
+    }
+
+    #[test]
+    fn a_value_may_have_wildcards() {
+        let rule = EnvoyRule::new("d", [("path", Some("/api/*/v1"))], "p", "{path}").unwrap();
+        let map: EnvoyMap = [rule].into_iter().collect();
+        assert!(map.find("d", &entries(&[("path", "/api/x/v1")])).is_some());
+        assert!(map.find("d", &entries(&[("path", "/api/x/v2")])).is_none());
+        assert!(map.has_domain("d") && !map.has_domain("e"));
     }
 
     #[test]
