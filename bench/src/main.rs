@@ -19,6 +19,7 @@
 //! cargo xtask bench chunking    documents of a translation cut into chunks: MB/s, and memory beyond the document
 //! cargo xtask bench translate   whole translations by real processes beside what quota and latency allow
 //! cargo xtask bench serve       HTTP, gRPC and the Redis protocol beside throttlecrab, and their latencies at half load
+//! cargo xtask bench gateway     the gateway beside a bare reverse proxy, LiteLLM and Portkey: time, memory, calls over the limit
 //! cargo xtask bench soak        the memory of a broker: idle connections, many keys, and over time
 //! cargo xtask bench aws         a guarded AWS client beside an unguarded one, and a line of a thousand callers
 //! ```
@@ -39,6 +40,7 @@ mod constant;
 mod dynamodb;
 mod embedded;
 mod files;
+mod gateway;
 mod joint;
 mod keys;
 mod leased;
@@ -62,7 +64,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let sections: [(&str, fn()); 18] = [
+    let sections: [(&str, fn()); 19] = [
         ("memory", memory::run),
         ("keys", keys::run),
         ("embedded", embedded::run),
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         ("chunking", chunking::run),
         ("translate", translate::run),
         ("serve", serve::run),
+        ("gateway", gateway::run),
         ("soak", soak::run),
         ("aws", aws::run),
     ];

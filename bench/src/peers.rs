@@ -107,20 +107,30 @@ impl Server {
 
     /// The resident memory in KiB.
     pub(crate) fn resident(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
-        let status = status.expect("the server runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        line.and_then(|line| line.trim().split(' ').next()?.parse().ok()).expect("a number")
+        resident(&self.child)
     }
 
     /// The processor time that it has taken, in ticks.
     pub(crate) fn ticks(&self) -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
-        let stat = stat.expect("the server runs");
-        // Behind the name, which may have spaces: the 12th and 13th field are user and system time.
-        let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
-        fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+        ticks(&self.child)
     }
+}
+
+/// The resident memory of a process in KiB.
+pub(crate) fn resident(process: &Child) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id()));
+    let status = status.expect("the server runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().split(' ').next()?.parse().ok()).expect("a number")
+}
+
+/// The processor time that a process has taken, in ticks of 10 ms.
+pub(crate) fn ticks(process: &Child) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id()));
+    let stat = stat.expect("the server runs");
+    // Behind the name, which may have spaces: the 12th and 13th field are user and system time.
+    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
 impl Drop for Server {

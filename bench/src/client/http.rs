@@ -1,4 +1,4 @@
-//! HTTP/1.1 with connections that are kept: one request of JSON, one answer with a length.
+//! HTTP/1.1 with connections that are kept: one request of JSON, one answer with a length or in chunks.
 
 use super::Talk;
 
@@ -9,6 +9,8 @@ pub(crate) struct Http {
     body: [&'static str; 2],
     /// What the body of a right answer contains.
     right: &'static str,
+    /// Further lines of the head.
+    headers: &'static str,
 }
 
 impl Http {
@@ -17,7 +19,12 @@ impl Http {
         body: [&'static str; 2],
         right: &'static str,
     ) -> Self {
-        Self { path, body, right }
+        Self { path, body, right, headers: "" }
+    }
+
+    /// Adds `headers`, each of which ends its line, to every request.
+    pub(crate) const fn headers(self, headers: &'static str) -> Self {
+        Self { headers, ..self }
     }
 }
 
@@ -26,9 +33,10 @@ impl Talk for Http {
         let [before, after] = self.body;
         let body = format!("{before}key:{key:012}{after}");
         let head = format!(
-            "POST {} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "POST {} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{}\r\n",
             self.path,
-            body.len()
+            body.len(),
+            self.headers
         );
         out.extend_from_slice(head.as_bytes());
         out.extend_from_slice(body.as_bytes());
@@ -50,13 +58,17 @@ impl Talk for Http {
 
 /// Where the head of the first answer ends, and where its body does, if it is whole.
 fn split(input: &[u8]) -> Result<Option<(usize, usize)>, String> {
-    let Some(end) = input.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
-    let head = String::from_utf8_lossy(&input[..end]);
-    let length = head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
-    });
-    let length: usize = length.ok_or_else(|| format!("no length in {head}"))?;
-    let body = end + 4 + length;
-    Ok((body <= input.len()).then_some((end + 4, body)))
+    let position = |text: &[u8], from: usize| {
+        let found = input[from..].windows(text.len()).position(|window| window == text)?;
+        Some(from + found + text.len())
+    };
+    let Some(begin) = position(b"\r\n\r\n", 0) else { return Ok(None) };
+    let head = String::from_utf8_lossy(&input[..begin]).to_ascii_lowercase();
+    if head.contains("transfer-encoding: chunked") {
+        return Ok(position(b"\r\n0\r\n\r\n", begin).map(|end| (begin, end)));
+    }
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    let length = length.and_then(|length| length.trim().parse::<usize>().ok());
+    let end = begin + length.ok_or_else(|| format!("no length in {head}"))?;
+    Ok((end <= input.len()).then_some((begin, end)))
 }
