@@ -10,6 +10,7 @@
 
 mod features;
 mod fuzz;
+mod packages;
 #[cfg(test)]
 mod pages;
 mod run;
@@ -58,6 +59,8 @@ const TEST: &[Step] = &[
     step("servers", "cargo xtask servers-there").needs(SERVERS),
     step("test", "cargo nextest run --workspace --profile ci").needs(NEXTEST),
     step("doc test", "cargo test --doc --workspace"),
+    step("python", "cargo xtask python"),
+    step("node", "cargo xtask node"),
     step("shuttle", "cargo test -p tollgate --test shuttle --release").env(&[
         ("RUSTFLAGS", "--cfg tollgate_shuttle"),
         // Other flags mean other artefacts: keep them from replacing the usual ones.
@@ -80,6 +83,7 @@ const LONG: &[Step] = &[
         .needs(NEXTEST),
     step("long fuzz", "cargo xtask fuzz --seconds 120"),
     step("release", "cargo build --release"),
+    step("wheel", "cargo xtask python-wheel"),
 ];
 const BENCH: &[Step] = &[step("bench", "cargo run --release -p tollgate-bench").needs(SERVERS)];
 
@@ -108,6 +112,8 @@ fn main() -> ExitCode {
     let name = match arguments.as_slice() {
         [] => "help",
         [name, words @ ..] if name == "fuzz" => return fuzz::run(words),
+        [name, words @ ..] if name == "node" => return packages::node(words),
+        [name, words @ ..] if name == "python" => return packages::python(words),
         [name] => name.as_str(),
         [name, word] if name == "services" => return servers::services(word),
         [name, flag] if name == "ci" && flag == "--long" => {
@@ -124,6 +130,7 @@ fn main() -> ExitCode {
     }
     match name {
         "features" => return features::run(),
+        "python-wheel" => return packages::python_wheel(),
         "servers-there" => return servers::report(),
         "servers-install" => return servers::install(),
         "sdks-there" => return servers::report_sdks(),
@@ -153,7 +160,7 @@ fn help() -> String {
     for task in TASKS {
         text += &format!("  {:<6} {}\n", task.name, task.about);
     }
-    text + "  ci --long  the same, each feature alone, every LLM client, thousands of seeds, long fuzzing and the release build\n  features  each feature of each crate alone\n  sim SEED [--strategy NAME] [--charges one|several]  repeats one simulated run with its trace; sim --seeds N runs many\n  fuzz [TARGET] [--seconds N]  every fuzz target, or one, for 20 seconds or as many\n  services up|down  real servers for work by hand, until down\n  help   this text\n"
+    text + "  ci --long  the same, each feature alone, every LLM client, thousands of seeds, long fuzzing and the release build\n  features  each feature of each crate alone\n  sim SEED [--strategy NAME] [--charges one|several]  repeats one simulated run with its trace; sim --seeds N runs many\n  fuzz [TARGET] [--seconds N]  every fuzz target, or one, for 20 seconds or as many\n  python [ARGUMENT...]  the Python package: types, and pytest with the arguments; python-wheel builds its release\n  node [FILE...]  the Node package: tsc, and its tests or those in the files\n  services up|down  real servers for work by hand, until down\n  help   this text\n"
 }
 
 fn usage_error(problem: &str) -> ExitCode {

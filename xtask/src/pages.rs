@@ -18,7 +18,11 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
-        if path.is_dir() && name != "target" && !name.to_string_lossy().starts_with('.') {
+        if path.is_dir()
+            && name != "target"
+            && name != "node_modules"
+            && !name.to_string_lossy().starts_with('.')
+        {
             found.extend(files(&path, extension));
         } else if path.extension().is_some_and(|found| found == extension) {
             found.push(path);

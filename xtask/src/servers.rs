@@ -72,6 +72,13 @@ const FETCHED: &[Fetched] = &[
     pip("cbor2", "python", "cbor2==6.2.1", "cbor2"),
     // It checks the template in deploy/, offline.
     pip("cfn-lint", "cfn-lint", "cfn-lint==1.51.0", "bin/cfn-lint"),
+    // It checks the manifests in deploy/kubernetes, with the schemas inside.
+    pip(
+        "kubernetes-validate",
+        "kubernetes-validate",
+        "kubernetes-validate==1.37.0",
+        "bin/kubernetes-validate",
+    ),
     // It calls the broker in every way that its OpenAPI document allows.
     pip("schemathesis", "schemathesis", "schemathesis==4.32.5", "schemathesis"),
     npm("node-redis", "node", "redis@5.12.1", "node_modules/redis"),
@@ -195,7 +202,7 @@ fn install_all(missing: Vec<&'static Server>, unfetched: &[&'static Fetched]) ->
     run_all(&unfetched.iter().map(|server| server.install()).collect::<Vec<_>>())
 }
 
-fn install_packages(packages: &[&str]) -> ExitCode {
+pub(crate) fn install_packages(packages: &[&str]) -> ExitCode {
     if packages.is_empty() {
         return ExitCode::SUCCESS;
     }

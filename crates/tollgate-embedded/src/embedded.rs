@@ -150,6 +150,12 @@ impl Embedded {
         folder::served_at(path).filter(|url| !url.is_empty())
     }
 
+    /// Returns whether another process waits for the data folder at `path`, so that a long-lived holder can take turns.
+    #[must_use]
+    pub fn is_awaited(path: &Path) -> bool {
+        folder::is_awaited(path)
+    }
+
     /// Returns the random key that authenticates permits of this folder on the wire.
     #[must_use]
     pub fn permit_key(&self) -> [u8; 32] {

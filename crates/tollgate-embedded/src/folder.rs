@@ -3,6 +3,7 @@
 //! ```text
 //! lock            locked by the process that has the folder open, with its description
 //! server          also locked by a broker, with its URL
+//! waiting         locked, shared, by processes that wait for the folder
 //! format          exists if the database was created
 //! commits         the number of commits that the database has at least
 //! entries.sqlite  the database, with -wal and -shm next to it
@@ -24,6 +25,7 @@ use crate::options::Holder;
 
 const LOCK: &str = "lock";
 const SERVER: &str = "server";
+const WAITING: &str = "waiting";
 const ROOM: &str = "room";
 
 /// The room that a stopped store needs before it opens again. A smaller check could succeed in pages that the file has
@@ -92,6 +94,10 @@ pub(crate) fn make(folder: &Path) -> Result<(), Error> {
 fn wait(folder: &Path, file: File, lock_wait: Span) -> Result<File, Error> {
     refuse_if_served(folder)?;
     let path = folder.join(LOCK);
+    // The holder sees that it is awaited. Without the file, it does not, and gives the folder up in its own time.
+    let waiting =
+        writable(&folder.join(WAITING)).and_then(|file| file.lock_shared().map(|()| file));
+    let _waiting = waiting.ok();
     let (sender, receiver) = mpsc::sync_channel(0);
     // After a timeout the thread releases the lock as soon as it gets it.
     let spawned = thread::Builder::new().name("tollgate-lock".to_owned()).spawn(move || {
@@ -126,6 +132,12 @@ fn wait(folder: &Path, file: File, lock_wait: Span) -> Result<File, Error> {
             ));
         }
     }
+}
+
+/// Returns whether another process waits for the folder.
+pub(crate) fn is_awaited(folder: &Path) -> bool {
+    let waiting = File::open(folder.join(WAITING));
+    waiting.is_ok_and(|waiting| matches!(waiting.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
 /// Returns the URL of the running broker that holds the folder.

@@ -1,0 +1,5 @@
+//! Links the module so that Node provides its symbols.
+
+fn main() {
+    napi_build::setup();
+}

@@ -1,0 +1,11 @@
+// Takes permits of a broker until there are none, in 8 tasks at once. Its policies are the broker's.
+import { Gate } from "tollgate";
+
+const gate = await Gate.broker(process.argv[2]);
+let got = 0;
+const task = async () => {
+  while ((await gate.tryAcquire({ policy: "shared", subject: "all" })).admitted) got += 1;
+};
+await Promise.all(Array.from({ length: 8 }, task));
+await gate.close();
+console.log(got);
