@@ -9,9 +9,11 @@ import textwrap
 
 PROGRAM = textwrap.dedent(
     """
-    import threading, time
+    import signal, threading, time
     from tollgate_rs import Gate
 
+    # A test that a shell runs in the background inherits that the signal is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     limit = {"name": "rpd", "unit": "requests", "rule": "concurrency", "limit": 1, "ttl": "1h"}
     gate = Gate.memory([{"name": "llm", "limits": [limit]}])
     gate.acquire_sync("llm", "p7")
