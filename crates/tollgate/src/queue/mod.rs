@@ -138,28 +138,33 @@ impl<G: Gate> Queue<G> {
             return decided.map(|(_, decision)| decision);
         }
         let charge = ask.charges().next().expect("an ask has a charge");
-        let enqueued = self.join(ask, charge, &mut Ticket::default())?;
-        let mut denial = match self.ask(ask, enqueued.in_front()).await? {
-            Decision::Denied(denial) => denial,
-            admitted => return Ok(admitted),
-        };
+        let enqueued = self.join(ask, charge, &mut Ticket::default(), false)?;
+        let (mut in_front, mut late) = (enqueued.in_front(), false);
         loop {
-            if denial.wait == Wait::Never || self.is_hopeless(ask, &denial, deadline) {
-                return Ok(Decision::Denied(denial));
-            }
-            let late = self.sleep(&enqueued, &denial, due).await;
-            let in_front = enqueued.in_front();
-            if !in_front.is_empty() {
-                if late {
-                    return self.ask(ask, in_front).await;
-                }
-                continue;
-            }
-            denial = match self.ask(ask, Vec::new()).await? {
-                Decision::Denied(denial) if late => return Ok(Decision::Denied(denial)),
+            let asked_behind = in_front.len();
+            let denial = match self.ask(ask, in_front).await? {
                 Decision::Denied(denial) => denial,
                 admitted => return Ok(admitted),
             };
+            if late || denial.wait == Wait::Never {
+                return Ok(Decision::Denied(denial));
+            }
+            lock(&self.queues).waits(&enqueued.place);
+            if self.is_hopeless(ask, &denial, deadline) {
+                in_front = enqueued.in_front();
+                // An ask in front that was admitted meanwhile may count twice: it is charged, and this one was behind it.
+                if in_front.len() < asked_behind {
+                    continue;
+                }
+                return Ok(Decision::Denied(denial));
+            }
+            loop {
+                late = self.sleep(&enqueued, &denial, due).await;
+                in_front = enqueued.in_front();
+                if late || in_front.is_empty() {
+                    break;
+                }
+            }
         }
     }
 
@@ -213,7 +218,7 @@ impl<G: Gate> Queue<G> {
             if let Some((ask, charge)) = blocked.first()
                 && blocked.len() == alternatives.asks().len()
             {
-                enqueued = Some(self.join(ask, charge, ticket)?);
+                enqueued = Some(self.join(ask, charge, ticket, true)?);
             }
         }
         let mut late = false;
@@ -240,7 +245,7 @@ impl<G: Gate> Queue<G> {
             let place = match enqueued.take() {
                 Some(place) if place.place.key == queue_key(charge) => place,
                 // The place in the other queue is given up after the new one is taken.
-                _ => self.join(ask, charge, ticket)?,
+                _ => self.join(ask, charge, ticket, true)?,
             };
             lock(&self.queues).denied(&place.place, &denial);
             late = self.sleep(&place, &denial, due).await;
@@ -375,9 +380,10 @@ impl<G: Gate> Queue<G> {
         ask: &Ask<'_>,
         charge: &Charge<'_>,
         ticket: &mut Ticket,
+        waits: bool,
     ) -> Result<Enqueued<'_, G>, Error> {
-        let amounts = *charge.amounts();
-        let place = lock(&self.queues).join(queue_key(charge), ask.tenant(), amounts, ticket)?;
+        let (key, amounts) = (queue_key(charge), *charge.amounts());
+        let place = lock(&self.queues).join(key, ask.tenant(), amounts, ticket, waits)?;
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Ok(Enqueued { queue: self, place })
     }

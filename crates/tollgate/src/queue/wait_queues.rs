@@ -53,6 +53,9 @@ pub(super) struct Place {
 struct Waiter {
     ticket: u64,
     amounts: Amounts,
+    /// Whether it has been denied. Until then its first ask is under way and may be charged already, so it is in front of no
+    /// other.
+    waits: bool,
     /// Set when there may be room; cleared when the waiter asks.
     called: bool,
     waker: Option<Waker>,
@@ -178,6 +181,7 @@ impl WaitQueues {
         (tenant, weight): (&str, u64),
         amounts: Amounts,
         drawn: &mut Ticket,
+        waits: bool,
     ) -> Result<Place, Error> {
         let queue = self.queues.entry(key.clone()).or_default();
         let known = queue.tenants.get_key_value(tenant);
@@ -203,13 +207,24 @@ impl WaitQueues {
             }
             tenant.weight = weight;
             let index = tenant.waiters.partition_point(|waiter| waiter.ticket < ticket);
-            let waiter = Waiter { ticket, amounts, called: false, waker: None };
+            let waiter = Waiter { ticket, amounts, waits, called: false, waker: None };
             tenant.waiters.insert(index, waiter);
         });
         if let Some(first) = queue.first().filter(|first| first.ticket == ticket) {
             first.called = false;
         }
         Ok(Place { key, tenant, ticket })
+    }
+
+    /// Marks an ask as denied: from now on it waits.
+    pub(super) fn waits(&mut self, place: &Place) {
+        let queue = self.queues.get_mut(&place.key);
+        let tenant = queue.and_then(|queue| queue.tenants.get_mut(&place.tenant));
+        if let Some(tenant) = tenant
+            && let Some(index) = tenant.index(place.ticket)
+        {
+            tenant.waiters[index].waits = true;
+        }
     }
 
     /// Leaves the queue. If the first left, the next is called.
@@ -315,13 +330,14 @@ impl WaitQueues {
         }
     }
 
-    /// Returns the amounts of the asks that are served before `place`, first to last; of the whole queue without one.
+    /// Returns the amounts of the asks that wait and are served before `place`, first to last; of the whole queue without one.
     pub(super) fn in_front(&self, key: &QueueKey, place: Option<&Place>) -> Vec<Amounts> {
         let Some(queue) = self.queues.get(key) else { return Vec::new() };
         let turns = queue.turns.iter().filter_map(|(.., name)| queue.tenants.get(name));
         turns
             .flat_map(|tenant| &tenant.waiters)
             .take_while(|waiter| place.is_none_or(|place| waiter.ticket != place.ticket))
+            .filter(|waiter| waiter.waits)
             .map(|waiter| waiter.amounts)
             .take(WAITERS_MAX)
             .collect()
@@ -340,7 +356,7 @@ mod tests {
     }
 
     fn join(queues: &mut WaitQueues, tenant: &str) -> Place {
-        queues.join(key(), (tenant, 1), Amounts::default(), &mut Ticket::default()).unwrap()
+        queues.join(key(), (tenant, 1), Amounts::default(), &mut Ticket::default(), true).unwrap()
     }
 
     /// A queue in which every tenant of `waiting` has as many asks as it says.
@@ -394,11 +410,11 @@ mod tests {
     fn an_ask_that_waits_again_keeps_its_place() {
         let mut queues = WaitQueues::default();
         let mut ticket = Ticket::default();
-        let first = queues.join(key(), ("a", 1), Amounts::default(), &mut ticket).unwrap();
+        let first = queues.join(key(), ("a", 1), Amounts::default(), &mut ticket, true).unwrap();
         let second = join(&mut queues, "a");
         let _woken = queues.leave(&first);
         assert!(queues.is_first(&second));
-        let again = queues.join(key(), ("a", 1), Amounts::default(), &mut ticket).unwrap();
+        let again = queues.join(key(), ("a", 1), Amounts::default(), &mut ticket, true).unwrap();
         assert!(queues.is_first(&again), "not behind the second");
         let _woken = queues.leave(&again);
         assert!(queues.is_first(&second));
@@ -492,7 +508,9 @@ mod tests {
         let mut join = |subject: &str, tenant: &str, count: usize| {
             for _ in 0..count {
                 let key = QueueKey::new("account", subject);
-                queues.join(key, (tenant, 3), Amounts::default(), &mut Ticket::default()).unwrap();
+                queues
+                    .join(key, (tenant, 3), Amounts::default(), &mut Ticket::default(), true)
+                    .unwrap();
             }
         };
         for number in 0..SNAPSHOT_TENANTS_MAX + 5 {

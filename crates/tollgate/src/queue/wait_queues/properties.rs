@@ -94,6 +94,7 @@ impl Schedule {
                     (tenant, 1),
                     Amounts::default(),
                     &mut Ticket::default(),
+                    true,
                 );
                 let place = joined.expect("the line is short");
                 self.model.join(tenant, place.ticket);
