@@ -1,15 +1,12 @@
 //! Results of operations that were not done at once, on their way back to the event loop.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use napi::Env;
-use napi::bindgen_prelude::{Either4, Function};
+use napi::bindgen_prelude::{Either3, Either4, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi_derive::napi;
-use tollgate_bindings::runtime::{self, Running};
-use tollgate_bindings::{BoxFuture, Decision, Error, Gate, Permit};
+use tollgate_bindings::{Batch, BoxFuture, Decision, Error, Gate, Permit, runtime};
 use tollgate_protocol::json::Denied;
 
 use crate::convert::{Result, js_error, kind_name, to_json};
@@ -50,27 +47,15 @@ type Wake = ThreadsafeFunction<(), (), (), napi::Status, false, true, 1>;
 
 /// The operations under way of one environment: the main thread, or a worker.
 #[napi]
-pub struct Completions(Arc<Shared>);
+pub struct Completions(Arc<Batch<Outcome>>);
 
-struct Shared {
-    running: Mutex<HashMap<u32, Running<Outcome>>>,
-    done: Mutex<Vec<u32>>,
-    is_woken: AtomicBool,
-    next: AtomicU32,
-    wake: Wake,
-}
-
-/// A finished operation.
+/// The error of an operation.
 #[napi(object, object_from_js = false)]
-pub struct Completion {
-    /// What the operation returned when it started.
-    pub id: u32,
-    /// The kind of its error.
-    pub kind: Option<String>,
-    /// The message of its error.
-    pub message: Option<String>,
-    /// Its result.
-    pub value: Option<JsOutput>,
+pub struct Failure {
+    /// Its kind.
+    pub kind: String,
+    /// Its message.
+    pub message: String,
 }
 
 #[napi]
@@ -78,51 +63,49 @@ impl Completions {
     /// Calls `wake` from the event loop when there is something to [`drain`](Self::drain).
     #[napi(constructor)]
     pub fn new(env: Env, wake: Function<'_, (), ()>) -> napi::Result<Self> {
-        let wake = wake
+        let wake: Wake = wake
             .build_threadsafe_function::<()>()
             .weak::<true>()
             .max_queue_size::<1>()
             .build_callback(|_| Ok(()))?;
-        let shared = Arc::new(Shared {
-            running: Mutex::default(),
-            done: Mutex::default(),
-            is_woken: AtomicBool::new(false),
-            next: AtomicU32::new(0),
-            wake,
-        });
+        let batch = Arc::new(Batch::new(move || {
+            // A full queue has a wake-up under way; one that is closing has no listener.
+            wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
+        }));
         // A worker that ends takes nothing with it: what it waited for is cancelled, and admissions are released.
-        env.add_env_cleanup_hook(Arc::clone(&shared), |shared| {
-            let unwanted = std::mem::take(&mut *lock(&shared.running));
-            drop(unwanted);
-        })?;
-        Ok(Self(shared))
+        env.add_env_cleanup_hook(Arc::clone(&batch), |batch| batch.close())?;
+        Ok(Self(batch))
     }
 
-    /// Returns what finished since the last call.
+    /// Starts what was submitted since the last call.
     #[napi]
-    pub fn drain(&self) -> Vec<Completion> {
-        self.0.is_woken.store(false, Ordering::Release);
-        let done = std::mem::take(&mut *lock(&self.0.done));
-        let completion = |id: u32| {
-            let running = lock(&self.0.running).remove(&id)?;
-            let completion = Completion { id, kind: None, message: None, value: None };
-            Some(match running.take()? {
-                Ok(output) => Completion { value: Some(output.into()), ..completion },
-                Err(error) => Completion {
-                    kind: Some(kind_name(error.kind()).to_owned()),
-                    message: Some(error.to_string()),
-                    ..completion
-                },
-            })
-        };
-        done.into_iter().filter_map(completion).collect()
+    pub fn flush(&self) -> Result<()> {
+        self.0.flush().map_err(|error| js_error(&error))
     }
 
-    /// Gives an operation up. Returns false if it is done: its result is in the next [`drain`](Self::drain), or was.
+    /// Returns what finished since the last call: the number of each operation, and then its result. One flat list, since an
+    /// object for each of them would take longer to make than some decisions.
     #[napi]
-    pub fn cancel(&self, id: u32) -> bool {
-        let running = lock(&self.0.running).remove(&id);
-        running.is_some()
+    pub fn drain(&self) -> Vec<Either3<u32, JsOutput, Failure>> {
+        let done = self.0.take();
+        let mut list = Vec::with_capacity(2 * done.len());
+        for (id, outcome) in done {
+            list.push(Either3::A(id));
+            list.push(match outcome {
+                Ok(output) => Either3::B(output.into()),
+                Err(error) => Either3::C(Failure {
+                    kind: kind_name(error.kind()).to_owned(),
+                    message: error.to_string(),
+                }),
+            });
+        }
+        list
+    }
+
+    /// Gives an operation up. An admission that has not arrived yet is released.
+    #[napi]
+    pub fn cancel(&self, id: u32) {
+        self.0.cancel(id);
     }
 }
 
@@ -135,26 +118,11 @@ impl Completions {
         if let Some(outcome) = runtime::poll_once(&mut work).map_err(|error| js_error(&error))? {
             return outcome.map(Ok).map_err(|error| js_error(&error));
         }
-        let id = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let shared = Arc::clone(&self.0);
-        // Held until the operation is in the table: it may be done on another thread before.
-        let mut running = lock(&self.0.running);
-        let operation = runtime::run(work, move || shared.finished(id));
-        running.insert(id, operation.map_err(|error| js_error(&error))?);
-        Ok(Err(id))
+        Ok(Err(self.submit(work)))
     }
-}
 
-impl Shared {
-    fn finished(&self, id: u32) {
-        lock(&self.done).push(id);
-        if !self.is_woken.swap(true, Ordering::AcqRel) {
-            // A full queue has a wake-up under way; one that is closing has no listener.
-            self.wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
-        }
+    /// Submits `work`, which is not done at once. Returns the number of its completion.
+    pub(crate) fn submit(&self, work: BoxFuture<'static, Outcome>) -> u32 {
+        self.0.submit(work)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

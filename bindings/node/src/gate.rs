@@ -2,13 +2,10 @@
 
 use std::path::Path;
 
-use napi::bindgen_prelude::{Either3, Undefined};
 use napi_derive::napi;
 use serde_json::Value;
-use tollgate_bindings::{
-    AcquireRequest, ChargeRequest, Costs, Decision, Gate, Permit, Source, Span,
-};
-use tollgate_protocol::json::{Denied, PolicyDescription};
+use tollgate_bindings::{AcquireRequest, ChargeRequest, Costs, Gate, Permit, Source, Span};
+use tollgate_protocol::json::PolicyDescription;
 use tollgate_protocol::rate_limit_fields;
 
 use crate::clock::NativeClock;
@@ -16,7 +13,6 @@ use crate::completions::{Completions, JsOutput, Output};
 use crate::convert::{
     Result, amount, invalid, js_error, milliseconds, parse, standings_json, to_json,
 };
-use crate::permit::NativePermit;
 
 /// A result, or the number of its completion.
 pub(crate) type Answer = napi::Either<JsOutput, u32>;
@@ -37,6 +33,23 @@ pub struct NativeGate {
 impl NativeGate {
     pub(crate) const fn new(gate: Gate) -> Self {
         Self { gate }
+    }
+}
+
+impl NativeGate {
+    fn decide(&self, completions: &Completions, request: AcquireRequest) -> Result<Answer> {
+        match self.gate.try_acquire(&request) {
+            Some(Ok(decision)) => return Ok(answer(Ok(Output::Decision(decision)))),
+            Some(Err(error)) => return Err(js_error(&error)),
+            None => {}
+        }
+        let work = self.gate.acquire(request);
+        let work = Box::pin(async move { work.await.map(Output::Decision) });
+        if self.gate.store_kind() == "memory" {
+            // An ask that waits is in the queue before the caller goes on.
+            return completions.start(work).map(answer);
+        }
+        Ok(Answer::B(completions.submit(work)))
     }
 }
 
@@ -75,44 +88,29 @@ pub fn broker_policies(
 
 #[napi]
 impl NativeGate {
-    /// Decides an ask for one subject at once: a permit, the JSON of a denial, or nothing if that needs a store.
+    /// Decides an ask for one subject, without waiting for room.
     #[napi]
-    pub fn try_acquire(
+    pub fn acquire_plain(
         &self,
+        completions: &Completions,
         policy: String,
         subject: String,
         unit: Option<String>,
         cost: Option<f64>,
-    ) -> Result<Either3<NativePermit, String, Undefined>> {
+    ) -> Result<Answer> {
         let mut costs = Costs::new();
         if let (Some(unit), Some(cost)) = (unit, cost) {
             let cost = amount("cost", cost)?;
             costs.set(unit, cost);
         }
         let request = AcquireRequest { policy, subject, costs, ..AcquireRequest::default() };
-        match self.gate.try_acquire(&request) {
-            None => Ok(Either3::C(())),
-            Some(Ok(Decision::Admitted(admitted))) => {
-                Ok(Either3::A(NativePermit::new(admitted.claim())))
-            }
-            Some(Ok(Decision::Denied(denial))) => Ok(Either3::B(to_json(&Denied::from(&*denial)))),
-            Some(Err(error)) => Err(js_error(&error)),
-        }
+        self.decide(completions, request)
     }
 
     /// Decides an ask, written as JSON, and waits for room if it asks to.
     #[napi]
     pub fn acquire(&self, completions: &Completions, ask: String) -> Result<Answer> {
-        let request: AcquireRequest = parse(&ask)?;
-        match self.gate.try_acquire(&request) {
-            Some(Ok(decision)) => Ok(answer(Ok(Output::Decision(decision)))),
-            Some(Err(error)) => Err(js_error(&error)),
-            None => {
-                let work = self.gate.acquire(request);
-                let work = async move { work.await.map(Output::Decision) };
-                completions.start(Box::pin(work)).map(answer)
-            }
-        }
+        self.decide(completions, parse(&ask)?)
     }
 
     /// Charges an ask, written as JSON, without deciding.

@@ -149,8 +149,7 @@ export class Gate {
     if (isPlain(ask)) {
       const { unit, cost } = onlyCost(ask.costs);
       if (unit !== undefined || ask.costs === undefined) {
-        const decided = call(() => this.#native.tryAcquire(ask.policy, ask.subject, unit, cost));
-        if (decided !== undefined) return decided;
+        return start((completions) => this.#native.acquirePlain(completions, ask.policy, ask.subject, unit, cost));
       }
     }
     const json: AskJson = askJson(ask);
@@ -275,7 +274,6 @@ export class Gate {
 function isPlain(ask: Ask): ask is SingleAsk {
   for (const field in ask) {
     if (field === "policy" || field === "subject" || field === "costs") continue;
-    // The number of milliseconds matters only if there is no room, and then a store has to be asked.
     return false;
   }
   return typeof ask?.policy === "string" && typeof ask.subject === "string" && ask.policy !== "" && ask.subject !== "";

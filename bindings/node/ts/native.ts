@@ -1,6 +1,6 @@
 // The native module: its types, where it is, and the results that it delivers later.
 
-import { readdirSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import path from "node:path";
 
 import { TollgateError, errorOfKind } from "./errors.js";
@@ -27,7 +27,7 @@ export interface NativePermit {
 }
 
 export interface NativeGate {
-  tryAcquire(policy: string, subject: string, unit?: string, cost?: number): NativePermit | string | undefined;
+  acquirePlain(completions: Completions, policy: string, subject: string, unit?: string, cost?: number): Answer;
   acquire(completions: Completions, ask: string): Answer;
   charge(completions: Completions, ask: string): Answer;
   standing(completions: Completions, policy: string, subject: string): Answer;
@@ -66,9 +66,16 @@ interface NativeClock {
   advance(ms: number): void;
 }
 
+interface Failure {
+  kind: string;
+  message: string;
+}
+
 interface Completions {
-  drain(): { id: number; kind?: string; message?: string; value?: Answer }[];
-  cancel(id: number): boolean;
+  flush(): void;
+  /** The number of each operation that finished, and then its result. */
+  drain(): (number | Answer | Failure)[];
+  cancel(id: number): void;
 }
 
 interface NativeModule {
@@ -100,23 +107,26 @@ interface NativeModule {
 function load(): NativeModule {
   const folder = path.join(__dirname, "..", "native");
   const platform = `${process.platform}-${process.arch}`;
-  try {
-    return require(path.join(folder, `tollgate.${platform}.node`)) as NativeModule;
-  } catch (error) {
-    let built: string[] = [];
+  // A module for glibc does not load with musl, nor the other way round, so no one has to find out which of them runs.
+  const names = process.platform === "linux" ? [`${platform}-gnu`, `${platform}-musl`] : [platform];
+  const causes: Error[] = [];
+  for (const file of names.map((name) => path.join(folder, `tollgate.${name}.node`))) {
+    if (!existsSync(file)) continue;
     try {
-      built = readdirSync(folder).filter((name) => name.endsWith(".node"));
-    } catch {
-      // There is no folder: nothing was built.
+      return require(file) as NativeModule;
+    } catch (error) {
+      causes.push(error as Error);
     }
-    const has = built.length === 0 ? "no native module" : built.join(", ");
-    throw new TollgateError(
-      `tollgate cannot load its native module for ${platform}; this package has ${has}. ` +
-        "Install the package that was built for this platform, or use tollgate/edge with a broker, which needs none",
-      "misconfigured",
-      { cause: error },
-    );
   }
+  const built = existsSync(folder) ? readdirSync(folder).filter((name) => name.endsWith(".node")) : [];
+  const has = built.length === 0 ? "no native module" : built.join(", ");
+  const why = causes.map(({ message }) => ` (${message.split("\n")[0]})`).join("");
+  throw new TollgateError(
+    `tollgate cannot load its native module for ${platform}; this package has ${has}${why}. ` +
+      "Install the package that was built for this platform, or use tollgate/edge with a broker, which needs none",
+    "misconfigured",
+    { cause: causes[0] },
+  );
 }
 
 export const native = load();
@@ -132,18 +142,48 @@ const waiters = new Map<number, Waiter>();
 const keepAlive = setInterval(() => {}, 2 ** 31 - 1).unref();
 
 const completions = new native.Completions(() => {
-  for (const { id, kind, message, value } of completions.drain()) {
+  const done = completions.drain();
+  for (let index = 0; index < done.length; index += 2) {
+    const id = done[index] as number;
     const waiter = waiters.get(id);
     if (waiter === undefined) continue;
     forget(id);
-    if (kind === undefined) waiter.resolve(value as never);
-    else waiter.reject(errorOfKind(kind, message ?? ""));
+    const result = done[index + 1];
+    if (isFailure(result)) waiter.reject(errorOfKind(result.kind, result.message));
+    else waiter.resolve(result as never);
   }
 });
+
+function isFailure(result: unknown): result is Failure {
+  return typeof result === "object" && "kind" in (result as object);
+}
 
 function forget(id: number): void {
   waiters.delete(id);
   if (waiters.size === 0) keepAlive.unref();
+}
+
+let isFlushing = false;
+
+/** Starts what is submitted in this turn of the event loop with one wake-up of another thread. */
+function flushLater(): void {
+  if (isFlushing) return;
+  isFlushing = true;
+  process.nextTick(flush);
+}
+
+function flush(): void {
+  isFlushing = false;
+  try {
+    completions.flush();
+  } catch (error) {
+    const { code, message } = error as { code: string; message: string };
+    for (const [id, waiter] of [...waiters]) {
+      completions.cancel(id);
+      forget(id);
+      waiter.reject(errorOfKind(code, message));
+    }
+  }
 }
 
 /** Throws what the native module threw as an error of this package. */
@@ -173,6 +213,7 @@ export function start<T>(
     return rethrow(error);
   }
   if (typeof answer !== "number") return answer as T;
+  flushLater();
   return wait(answer, signal);
 }
 

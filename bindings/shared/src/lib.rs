@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod batch;
 #[cfg(feature = "broker")]
 mod broker;
 mod error;
@@ -12,6 +13,7 @@ mod permit;
 pub mod runtime;
 mod source;
 
+pub use batch::Batch;
 #[cfg(feature = "broker")]
 pub use broker::broker_policies;
 pub use error::{Error, ErrorKind};

@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 
 use serde_json::json;
-use tollgate_bindings::{AcquireRequest, Decision, ErrorKind, Gate, Source, Span, runtime};
+use tollgate_bindings::{
+    AcquireRequest, Batch, Decision, Error, ErrorKind, Gate, Source, Span, runtime,
+};
 
 fn source(store: &serde_json::Value) -> Source {
     let limit = json!({ "name": "running", "unit": "requests", "rule": "concurrency", "limit": 1, "ttl": "5m" });
@@ -107,4 +109,78 @@ fn a_closed_gate_and_a_wait_that_is_too_long_are_errors() {
     assert_eq!(error.kind(), ErrorKind::Closed);
     let error = runtime::block_on(gate.acquire(ask(None))).unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
+}
+
+/// A batch, and how often it notified.
+fn batch() -> (Batch<Result<Decision, Error>>, Arc<AtomicUsize>) {
+    let notified = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&notified);
+    let notify = move || {
+        count.fetch_add(1, Ordering::AcqRel);
+    };
+    (Batch::new(notify), notified)
+}
+
+/// However many asks finish, the event loop is woken once until it looks.
+#[test]
+fn a_batch_notifies_once_for_many_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = open(source(&json!({ "kind": "embedded", "path": folder.path().join("data") })));
+    let (batch, notified) = batch();
+    let mut ids: Vec<u32> = (0..100).map(|_| batch.submit(gate.acquire(ask(None)))).collect();
+    assert_eq!(batch.take().len(), 0, "nothing starts before a flush");
+    batch.flush().unwrap();
+    let mut done = Vec::new();
+    let mut looks = 0;
+    eventually(|| {
+        if looks < notified.load(Ordering::Acquire) {
+            looks += 1;
+            done.extend(batch.take());
+        }
+        done.len() == 100
+    });
+    assert_eq!(notified.load(Ordering::Acquire), looks);
+    let admitted = done.iter().filter(|(_, decided)| matches!(decided, Ok(Decision::Admitted(_))));
+    assert_eq!(admitted.count(), 1, "there is one slot");
+    ids.sort_unstable();
+    let mut finished: Vec<u32> = done.iter().map(|(id, _)| *id).collect();
+    finished.sort_unstable();
+    assert_eq!(finished, ids);
+    drop(done);
+    eventually(|| used(&gate) == 0);
+}
+
+/// Before the flush, at the store, in the queue, and after the admission.
+#[test]
+fn a_cancelled_operation_of_a_batch_takes_nothing() {
+    let gate = open(source(&json!({ "kind": "memory" })));
+    let (batch, notified) = batch();
+    batch.cancel(batch.submit(gate.acquire(ask(None))));
+    batch.flush().unwrap();
+    let admitted = batch.submit(gate.acquire(ask(None)));
+    batch.flush().unwrap();
+    eventually(|| notified.load(Ordering::Acquire) == 1);
+    assert_eq!(used(&gate), 1);
+    let waiting = batch.submit(gate.acquire(ask(Some(60_000))));
+    batch.flush().unwrap();
+    eventually(|| gate.waiting() == 1);
+    batch.cancel(waiting);
+    eventually(|| gate.waiting() == 0);
+    batch.cancel(admitted);
+    eventually(|| used(&gate) == 0);
+    assert!(batch.take().is_empty());
+}
+
+#[test]
+fn a_closed_batch_drops_what_waits_and_what_was_not_taken() {
+    let gate = open(source(&json!({ "kind": "memory" })));
+    let (batch, notified) = batch();
+    batch.submit(gate.acquire(ask(None)));
+    batch.submit(gate.acquire(ask(Some(60_000))));
+    batch.flush().unwrap();
+    eventually(|| notified.load(Ordering::Acquire) == 1 && gate.waiting() == 1);
+    batch.submit(gate.acquire(ask(Some(60_000))));
+    batch.close();
+    eventually(|| gate.waiting() == 0 && used(&gate) == 0);
+    assert!(batch.take().is_empty());
 }
