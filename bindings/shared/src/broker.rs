@@ -19,8 +19,8 @@ const RESPONSE_BYTES_MAX: usize = 16 << 20;
 /// list, have a placeholder.
 ///
 /// # Errors
-/// [`Unavailable`](ErrorKind::Unavailable) if the broker cannot be reached, [`Forbidden`](ErrorKind::Forbidden) if the key may
-/// not list policies.
+/// [`Unavailable`](ErrorKind::Unavailable) if the broker cannot be reached or does not know the key,
+/// [`Forbidden`](ErrorKind::Forbidden) if the key may not list policies.
 pub async fn broker_policies(url: &str, key: Option<&str>) -> Result<Value, Error> {
     let mut options = ClientOptions::new();
     if let Some(key) = key {
@@ -41,15 +41,15 @@ pub async fn broker_policies(url: &str, key: Option<&str>) -> Result<Value, Erro
     if !response.is_success() {
         let status = response.status;
         let detail = response.problem().map(|problem| format!(": {}", problem.detail));
-        let kind = match status {
-            401 | 403 => ErrorKind::Forbidden,
-            _ => ErrorKind::Unavailable,
+        let detail = detail.unwrap_or_default();
+        // As an ask with such a key: the broker cannot be used until the key is corrected.
+        let (kind, hint) = match status {
+            401 => (ErrorKind::Unavailable, "check the key"),
+            403 => (ErrorKind::Forbidden, "use a key with the scope inspect, or name the policies"),
+            _ => (ErrorKind::Unavailable, "check that the URL is that of a broker"),
         };
-        let message = format!(
-            "the broker does not list its policies (status {status}{}); use a key with the scope inspect, or name the \
-             policies",
-            detail.unwrap_or_default()
-        );
+        let message =
+            format!("the broker does not list its policies (status {status}{detail}); {hint}");
         return Err(Error::new(kind, message));
     }
     let listed: PoliciesResponse = response.parse().map_err(|error| {
