@@ -84,6 +84,7 @@ const LONG: &[Step] = &[
     step("long fuzz", "cargo xtask fuzz --seconds 120"),
     step("release", "cargo build --release"),
     step("wheel", "cargo xtask python-wheel"),
+    step("tarball", "cargo xtask node-tarball"),
 ];
 const BENCH: &[Step] = &[step("bench", "cargo run --release -p tollgate-bench").needs(SERVERS)];
 
@@ -130,6 +131,7 @@ fn main() -> ExitCode {
     }
     match name {
         "features" => return features::run(),
+        "node-tarball" => return packages::node_tarball(),
         "python-wheel" => return packages::python_wheel(),
         "servers-there" => return servers::report(),
         "servers-install" => return servers::install(),
@@ -160,7 +162,7 @@ fn help() -> String {
     for task in TASKS {
         text += &format!("  {:<6} {}\n", task.name, task.about);
     }
-    text + "  ci --long  the same, each feature alone, every LLM client, thousands of seeds, long fuzzing and the release build\n  features  each feature of each crate alone\n  sim SEED [--strategy NAME] [--charges one|several]  repeats one simulated run with its trace; sim --seeds N runs many\n  fuzz [TARGET] [--seconds N]  every fuzz target, or one, for 20 seconds or as many\n  python [ARGUMENT...]  the Python package: types, and pytest with the arguments; python-wheel builds its release\n  node [FILE...]  the Node package: tsc, and its tests or those in the files\n  services up|down  real servers for work by hand, until down\n  help   this text\n"
+    text + "  ci --long  the same, each feature alone, every LLM client, thousands of seeds, long fuzzing and the release build\n  features  each feature of each crate alone\n  sim SEED [--strategy NAME] [--charges one|several]  repeats one simulated run with its trace; sim --seeds N runs many\n  fuzz [TARGET] [--seconds N]  every fuzz target, or one, for 20 seconds or as many\n  python [ARGUMENT...]  the Python package: types, and pytest with the arguments; python-wheel builds its release\n  node [FILE...]  the Node package: tsc, and its tests or those in the files; node-tarball builds its release\n  services up|down  real servers for work by hand, until down\n  help   this text\n"
 }
 
 fn usage_error(problem: &str) -> ExitCode {

@@ -2,7 +2,7 @@
 //
 //   node scripts/build.mjs            with the native module in the dev profile
 //   node scripts/build.mjs --release  with an optimised one, to be published
-//   node scripts/build.mjs --built    with the one that cargo built last, in the dev profile
+//   node scripts/build.mjs --built    with the one that cargo built last; with --release and --target=TRIPLE, the one of these
 //   node scripts/build.mjs --types    only dist/
 import { execFileSync } from "node:child_process";
 import { copyFileSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
@@ -20,10 +20,13 @@ if (!process.argv.includes("--types")) {
   const prefix = process.platform === "win32" ? "" : "lib";
   const suffix = { win32: ".dll", darwin: ".dylib" }[process.platform] ?? ".so";
   const target = process.env.CARGO_TARGET_DIR ?? path.join(workspace, "target");
-  const built = path.join(target, isRelease ? "release" : "debug", `${prefix}tollgate_node${suffix}`);
-  mkdirSync(path.join(root, "native"), { recursive: true });
+  const triple = process.argv.find((argument) => argument.startsWith("--target="))?.slice("--target=".length) ?? "";
+  const built = path.join(target, triple, isRelease ? "release" : "debug", `${prefix}tollgate_node${suffix}`);
+  const native = path.join(root, "native");
+  mkdirSync(native, { recursive: true });
   // Renamed into place: a process that has the old one loaded keeps it.
-  const module = path.join(root, "native", `tollgate.${process.platform}-${process.arch}.node`);
+  const libc = process.platform === "linux" ? "-gnu" : "";
+  const module = path.join(native, `tollgate.${process.platform}-${process.arch}${libc}.node`);
   copyFileSync(built, `${module}.new`);
   // Line tables are half of the file, and stay in the target folder.
   if (process.platform === "linux") run("strip", ["--strip-debug", `${module}.new`], root);

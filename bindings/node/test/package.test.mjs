@@ -6,7 +6,7 @@ import path from "node:path";
 import { before, describe, test } from "node:test";
 import { pathToFileURL } from "node:url";
 
-import { env, folder, node, startBroker, startProvider, workspace } from "./support.mjs";
+import { createTable, env, eventually, folder, node, startBroker, startProvider, workspace } from "./support.mjs";
 
 const root = path.join(import.meta.dirname, "..");
 const tsc = path.join(root, "node_modules/typescript/bin/tsc");
@@ -24,16 +24,23 @@ function linkPackages() {
 
 before(() => {
   place = folder("clean");
-  const packed = execFileSync("npm", ["pack", "--json", "--pack-destination", place], { cwd: root, encoding: "utf8" });
-  const [{ filename, files }] = [Object.values(JSON.parse(packed))].flat();
-  const names = files.map(({ path }) => path);
+  // A release, or what is built.
+  let tarball = process.env.TOLLGATE_TARBALL;
+  if (tarball === undefined) {
+    const packed = execFileSync("npm", ["pack", "--json", "--pack-destination", place], { cwd: root, encoding: "utf8" });
+    const [{ filename }] = [Object.values(JSON.parse(packed))].flat();
+    tarball = path.join(place, filename);
+  }
+  writeFileSync(path.join(place, "package.json"), '{ "private": true }');
+  execFileSync("npm", ["install", "--no-audit", "--no-fund", "--silent", "--offline", tarball], { cwd: place });
   // Sources, tests and secrets stay at home.
   assert.deepEqual(
-    names.filter((name) => !/^(dist\/|native\/.*\.node$|package\.json$|README\.md$)/.test(name)),
+    readdirSync(path.join(place, "node_modules/tollgate"), { recursive: true, withFileTypes: true })
+      .filter((entry) => entry.isFile())
+      .map((entry) => path.relative(path.join(place, "node_modules/tollgate"), path.join(entry.parentPath, entry.name)))
+      .filter((name) => !/^(dist\/|native\/.*\.node$|package\.json$|README\.md$)/.test(name)),
     [],
   );
-  writeFileSync(path.join(place, "package.json"), '{ "private": true }');
-  execFileSync("npm", ["install", "--no-audit", "--no-fund", "--silent", "--offline", path.join(place, filename)], { cwd: place });
   assert.ok(!existsSync(path.join(place, "node_modules/typescript")), "it has no dependencies");
 });
 
@@ -59,10 +66,33 @@ describe("the tarball", () => {
     assert.equal(await node(file, [], { cwd: place }), "true burst function function\n");
   });
 
+  test("needs no newer glibc than it says", () => {
+    const native = path.join(place, "node_modules/tollgate/native");
+    const [module] = readdirSync(native);
+    const versions = [...readFileSync(path.join(native, module), "latin1").matchAll(/\0GLIBC_([\d.]+)(?=\0)/g)];
+    const numbers = (version) => version.split(".").map(Number);
+    const isNewer = ([a, b = 0, c = 0], [d, e = 0, f = 0]) => a - d || b - e || c - f;
+    assert.ok(versions.length > 0);
+    process.report.excludeNetwork = true;
+    const most = process.env.TOLLGATE_GLIBC ?? process.report.getReport().header.glibcVersionRuntime;
+    const newer = versions.map(([, version]) => version).filter((version) => isNewer(numbers(version), numbers(most)) > 0);
+    assert.deepEqual(newer, [], `newer than ${most}`);
+  });
+
   test("says what to do on a platform that it was not built for", async () => {
     const file = path.join(place, "other.cjs");
     writeFileSync(file, 'Object.defineProperty(process, "arch", { value: "mips" });\ntry { require("tollgate"); } catch (error) { console.log(error.message); }');
-    assert.match(await node(file, [], { cwd: place }), /for linux-mips; this package has tollgate\.linux-x64\.node\. Install the package .* or use tollgate\/edge/);
+    assert.match(await node(file, [], { cwd: place }), /for linux-mips; this package has tollgate\.linux-x64-gnu\.node\. Install the package .* or use tollgate\/edge/);
+  });
+
+  test("says why a module does not load", async () => {
+    const copy = path.join(folder("broken"), "tollgate");
+    cpSync(path.join(place, "node_modules/tollgate"), copy, { recursive: true });
+    const [module] = readdirSync(path.join(copy, "native"));
+    writeFileSync(path.join(copy, "native", module), "nonsense");
+    const file = path.join(copy, "broken.cjs");
+    writeFileSync(file, 'try { require("./dist/index.js"); } catch (error) { console.log(error.kind, error.message); }');
+    assert.match(await node(file), /^misconfigured .*this package has tollgate\.\S+ \(.*file too short.*\)\. Install/);
   });
 
   test("has types that are strict, for modules, CommonJS, and runtimes without Node", () => {
@@ -196,7 +226,7 @@ describe("examples", () => {
       assert.match(hello.headers.get("ratelimit"), /^"burst";r=19/);
       const answer = await fetch(`${url}/answer`, { method: "POST", headers, body: '{"question":"why?"}' });
       assert.deepEqual(await answer.json(), { text: "WHY?" });
-      while ((await gate.standing("team", `t${process.pid}`))[0].used !== 7) await new Promise((resolve) => setTimeout(resolve, 5));
+      await eventually(async () => (await gate.standing("team", `t${process.pid}`))[0].used === 7);
       const statuses = await Promise.all(Array.from({ length: 40 }, async () => (await fetch(`${url}/hello`, { headers })).status));
       assert.ok(statuses.includes(429) && statuses.includes(200), statuses.join());
     } finally {
@@ -266,11 +296,8 @@ describe("examples", () => {
 
     const provider = await startProvider("--rpm", "5");
     const table = `lambda-${process.pid}`;
-    const file = path.join(folder("lambda"), "tollgate.toml");
     const endpoint = env("TOLLGATE_DYNAMODB_ENDPOINT");
-    const store = `[store]\nkind = "dynamodb"\ntable = "${table}"\nendpoint = "${endpoint}"\nregion = "us-east-1"\n`;
-    writeFileSync(file, `${store}[[policy]]\nname = "x"\nlimits = [{ name = "a", unit = "requests", rule = "token-bucket", capacity = 1, refill = "1/s" }]\n`);
-    execFileSync(path.join(env("TOLLGATE_BINARIES"), "tollgate"), ["--config", file, "dynamodb", "create-table"]);
+    createTable(table);
     try {
       // Three instances of the function share the five requests of a minute.
       const program = path.join(example, "calls.cjs");
