@@ -8,7 +8,7 @@ import express from "express";
 import { Gate, ManualClock, Unavailable } from "tollgate";
 import { limit, permitOf } from "tollgate/express";
 
-import { START, bucket, daily, startBroker } from "./support.mjs";
+import { START, bucket, daily, eventually, startBroker } from "./support.mjs";
 
 /** Serves `app` until the test ends. */
 async function serve(app) {
@@ -108,9 +108,7 @@ describe("the middleware", () => {
     const used = async () => (await gate.standing("llm", "x"))[0].used;
     assert.equal((await fetch(`${url}/settle`)).status, 200);
     // It is sent after the response, which arrived here already.
-    while ((await used()) !== 20 || (await gate.standing("slots", "x"))[0].used !== 0) {
-      await new Promise((resolve) => setTimeout(resolve, 5));
-    }
+    await eventually(async () => (await used()) === 20 && (await gate.standing("slots", "x"))[0].used === 0);
   });
 
   test("lets requests through that ask for nothing", async () => {

@@ -12,7 +12,7 @@ import OpenAI from "openai";
 
 import { Denied, Gate, wrapFetch } from "tollgate";
 
-import { startProvider } from "./support.mjs";
+import { eventually, startProvider } from "./support.mjs";
 
 const llm = (limits = {}) => ({
   name: "llm",
@@ -100,11 +100,7 @@ for (const [dialect, sdk] of Object.entries(SDKS)) {
     const used = async (gate) => Object.fromEntries((await gate.standing("llm", "p7")).map(({ unit, used }) => [unit, used]));
     /** Settling ends after the answer, so wait for it. */
     const settled = async (gate, check) => {
-      for (let round = 0; round < 200; round += 1) {
-        const now = await used(gate);
-        if (check(now)) return now;
-        await new Promise((resolve) => setTimeout(resolve, 10));
-      }
+      await eventually(async () => check(await used(gate)));
       return used(gate);
     };
 

@@ -1,8 +1,9 @@
 // What several tests need.
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import net from "node:net";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 
@@ -71,11 +72,54 @@ export class Server {
   }
 }
 
-/** Starts a broker on a free port with the policies of `toml`. */
-export function startBroker(toml, store = '[store]\nkind = "memory"\n') {
+/** Starts a broker on `port`, or a free one, with the policies of `toml`. */
+export function startBroker(toml, store = '[store]\nkind = "memory"\n', port = 0) {
   const file = path.join(folder("broker"), "tollgate.toml");
-  writeFileSync(file, `[server]\nhttp = "127.0.0.1:0"\ngrpc = "127.0.0.1:0"\nresp = "127.0.0.1:0"\n${store}\n${toml}`);
+  writeFileSync(file, `[server]\nhttp = "127.0.0.1:${port}"\ngrpc = "127.0.0.1:0"\nresp = "127.0.0.1:0"\n${store}\n${toml}`);
   return Server.start("tollgate", ["--config", file, "serve"], /(http:\/\/127\.0\.0\.1:\d+)/);
+}
+
+/** A relay in front of a server, which can be cut off and restored at the same address. */
+export class Relay {
+  #sockets = new Set();
+  #server;
+  #target;
+
+  static async start(host, port) {
+    const relay = new Relay();
+    relay.#target = { host, port };
+    await relay.restore();
+    return relay;
+  }
+
+  async restore() {
+    this.#server = net.createServer((client) => {
+      const server = net.connect(this.#target);
+      for (const [from, to] of [[client, server], [server, client]]) {
+        this.#sockets.add(from);
+        from.on("error", () => {}).on("close", () => (this.#sockets.delete(from), to.destroy()));
+        from.pipe(to);
+      }
+    });
+    await once(this.#server.listen(this.port ?? 0, "127.0.0.1"), "listening");
+    this.port = this.#server.address().port;
+  }
+
+  async cut() {
+    const closed = once(this.#server, "close");
+    this.#server.close();
+    for (const socket of this.#sockets) socket.destroy();
+    await closed;
+  }
+}
+
+/** Creates a table of DynamoDB with the command that users have. */
+export function createTable(table) {
+  const file = path.join(folder("dynamodb"), "tollgate.toml");
+  const store = `kind = "dynamodb"\ntable = "${table}"\nendpoint = "${env("TOLLGATE_DYNAMODB_ENDPOINT")}"\nregion = "us-east-1"\nattempt_timeout = "5s"`;
+  const limits = '[{ name = "a", unit = "requests", rule = "token-bucket", capacity = 1, refill = "1/s" }]';
+  writeFileSync(file, `[store]\n${store}\n[[policy]]\nname = "x"\nlimits = ${limits}\n`);
+  execFileSync(path.join(env("TOLLGATE_BINARIES"), "tollgate"), ["--config", file, "dynamodb", "create-table"]);
 }
 
 /** Starts the fake of every LLM provider. */
@@ -93,6 +137,15 @@ export async function node(file, args = [], options = {}) {
   const [code, signal] = await once(child, "exit");
   if (code !== 0) throw new Error(`${file} ended with ${code ?? signal}:\n${out}${err}`);
   return out;
+}
+
+/** Waits for another process or thread. */
+export async function eventually(condition, patienceMs = 60_000) {
+  const deadline = performance.now() + patienceMs;
+  while (!(await condition())) {
+    if (performance.now() > deadline) throw new Error("it did not happen in time");
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
 }
 
 /** Deterministic random numbers: a failure can be repeated. */

@@ -115,7 +115,8 @@ def test_the_books_show_admissions_that_are_not_released() -> None:
 
 
 def test_cancellations_during_round_trips_to_redis(servers: Servers) -> None:
-    gate = Gate.redis(servers.redis, [policy("llm", window("tpm", 10**9, "tokens", "24h"))], prefix="cancel:")
+    policies = [policy("llm", window("tpm", 10**9, "tokens", "24h"))]
+    gate = Gate.redis(servers.redis, policies, prefix="cancel:", attempt_timeout="5s")
     cancelled, _, kept = asyncio.run(storm(gate, 1_500, None, seed=2))
     assert cancelled > 200, cancelled
     # What raced a cancellation is released in the background.

@@ -1,7 +1,7 @@
 // Takes permits of a broker until there are none, in 8 tasks at once. Its policies are the broker's.
 import { Gate } from "tollgate";
 
-const gate = await Gate.broker(process.argv[2]);
+const gate = await Gate.broker(process.argv[2], { store: { attempt_timeout: "5s" } });
 let got = 0;
 const task = async () => {
   while ((await gate.tryAcquire({ policy: "shared", subject: "all" })).admitted) got += 1;

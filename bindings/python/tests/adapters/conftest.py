@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import socket
 import subprocess
 import time
 import urllib.request
@@ -14,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Broker, as_toml, binary
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -25,14 +23,6 @@ def bucket(name: str, capacity: int, refill: str = "1/h", unit: str = "requests"
 
 def policy(name: str, *limits: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "limits": list(limits)}
-
-
-def binary(name: str, package: str = "tollgate-testkit") -> Path:
-    """Returns a program of the workspace, and builds it if it is missing."""
-    path = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug" / name
-    if not path.exists():
-        subprocess.run(["cargo", "build", "-q", "-p", package, "--bin", name], cwd=ROOT, check=True)
-    return path
 
 
 class Fake:
@@ -81,27 +71,8 @@ def eventually(condition: Callable[[], bool], seconds: float = 30) -> None:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[str]:
-    """A broker in memory with one policy; its URL."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    limit = '{ name = "rpm", unit = "requests", rule = "rolling-window", limit = 5, window = "1m" }'
-    config = tmp_path / "broker.toml"
-    config.write_text(
-        f'[server]\nhttp = "127.0.0.1:{port}"\nresp = "off"\ngrpc = "off"\n[store]\nkind = "memory"\n'
-        f'[[policy]]\nname = "gemini-free"\nlimits = [{limit}]\n'
-    )
-    command = [str(binary("tollgate", "tollgate-cli")), "--config", str(config), "serve"]
-    with open(tmp_path / "log", "w") as log:
-        process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
-
-    def answers() -> bool:
-        assert process.poll() is None, (tmp_path / "log").read_text()
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return True
-        return False
-
-    eventually(answers, 60)
-    yield f"http://127.0.0.1:{port}"
-    process.terminate()
-    process.wait()
+    """A broker with one policy; its URL."""
+    limit = {"name": "rpm", "unit": "requests", "rule": "rolling-window", "limit": 5, "window": "1m"}
+    broker = Broker(tmp_path, as_toml([policy("gemini-free", limit)]))
+    yield broker.url
+    broker.stop()

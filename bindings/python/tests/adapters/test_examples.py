@@ -16,9 +16,10 @@ from typing import Any
 import boto3
 import psycopg
 import pytest
+from conftest import binary
 from starlette.testclient import TestClient
 
-from adapters.conftest import ROOT, Fake, binary
+from adapters.conftest import ROOT, Fake
 from tollgate_rs import Gate
 
 EXAMPLES = ROOT / "examples"
