@@ -62,14 +62,17 @@ async function seen(observer) {
   return { reads: Number(/total_reads_processed:(\d+)/.exec(info)[1]), clients };
 }
 
-/** Counts round trips of one decision after another. */
-async function roundTrips(decide, observer) {
-  const times = 500;
+/** Counts reads of the server per decision, with `lanes` decisions under way: round trips if it is one, batches otherwise. */
+async function readsPerDecision(decide, observer, lanes = 1) {
+  const times = 512;
   const before = await seen(observer);
-  for (let index = 0; index < times; index += 1) await decide(subjects[index % SUBJECTS]);
+  const lane = async (first) => {
+    for (let index = first; index < times; index += lanes) await decide(subjects[index % SUBJECTS]);
+  };
+  await Promise.all(Array.from({ length: lanes }, (_, first) => lane(first)));
   const after = await seen(observer);
   // The observer itself reads twice between the counts.
-  return (after.reads - before.reads - 2) / times;
+  return ((after.reads - before.reads - 2) / times).toFixed(2);
 }
 
 const { environment, stop } = startServices();
@@ -96,9 +99,13 @@ try {
   const blocks = await Gate.redis(environment.TOLLGATE_REDIS_URL, leased, { strategy: { kind: "leased" } });
   const lease = (subject) => blocks.acquire({ policy: "leased", subject });
   await compare("redis, leased, one at a time", lease, (key) => shared.consume(key), 1);
-  const [ours, theirs] = [await roundTrips(ask(gate), observer), await roundTrips((key) => shared.consume(key), observer)];
-  const fewer = await roundTrips(lease, observer);
-  console.log(`\nround trips per decision: ${ours.toFixed(2)}, leased ${fewer.toFixed(2)}, and ${theirs.toFixed(2)}; connections: ${connections} and 1`);
+  const consume = (key) => shared.consume(key);
+  console.log(`\nconnections: ${connections} and 1; reads of the server per decision, tollgate and rate-limiter-flexible`);
+  for (const lanes of [1, 64]) {
+    const counts = [await readsPerDecision(ask(gate), observer, lanes), await readsPerDecision(consume, observer, lanes)];
+    console.log(`${lanes} at a time: ${counts.join(" and ")}`);
+  }
+  console.log(`leased, one at a time: ${await readsPerDecision(lease, observer)}`);
   await gate.close();
   await blocks.close();
   connection.disconnect();

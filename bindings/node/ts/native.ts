@@ -107,7 +107,7 @@ interface NativeModule {
 function load(): NativeModule {
   const folder = path.join(__dirname, "..", "native");
   const platform = `${process.platform}-${process.arch}`;
-  // A module for glibc does not load with musl, nor the other way round, so no one has to find out which of them runs.
+  // A module for glibc does not load with musl, nor the other way round, so the loader need not detect which of them runs.
   const names = process.platform === "linux" ? [`${platform}-gnu`, `${platform}-musl`] : [platform];
   const causes: Error[] = [];
   for (const file of names.map((name) => path.join(folder, `tollgate.${name}.node`))) {

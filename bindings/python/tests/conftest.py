@@ -145,6 +145,12 @@ class Broker:
         self.process.terminate()
         self.process.wait()
 
+    def __enter__(self) -> Broker:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
 
 class Relay:
     """A relay in front of a server, which can be cut off and restored at the same address."""

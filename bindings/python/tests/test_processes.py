@@ -90,9 +90,8 @@ def test_eight_processes_share_a_table(servers: Servers, table: str) -> None:
 
 
 def test_eight_processes_share_a_broker(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, as_toml(POLICIES))
-    race("broker", broker.url, attempt_timeout="5s")
-    broker.stop()
+    with Broker(tmp_path, as_toml(POLICIES)) as broker:
+        race("broker", broker.url, attempt_timeout="5s")
 
 
 def test_a_missing_table_says_how_to_make_it(servers: Servers, credentials: None) -> None:

@@ -34,9 +34,8 @@ PATIENT: dict[str, Any] = {"attempt_timeout": "5s"}
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     keys = {"everything": ["acquire", "inspect", "administer"], "asking": ["acquire"]}
-    broker = Broker(tmp_path_factory.mktemp("broker"), as_toml(POLICIES, **keys))
-    yield broker
-    broker.stop()
+    with Broker(tmp_path_factory.mktemp("broker"), as_toml(POLICIES, **keys)) as broker:
+        yield broker
 
 
 def place(kind: str, servers: Servers) -> str:
@@ -219,11 +218,10 @@ def test_a_server_goes_away_and_returns(servers: Servers, table: str, kind: str)
 
 
 def test_a_broker_goes_away_and_returns(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, as_toml(POLICIES))
-    gate = Gate.broker(broker.url, **PATIENT)
-    check_absence(gate, broker.stop, broker.start)
-    gate.close()
-    broker.stop()
+    with Broker(tmp_path, as_toml(POLICIES)) as broker:
+        gate = Gate.broker(broker.url, **PATIENT)
+        check_absence(gate, broker.stop, broker.start)
+        gate.close()
     with pytest.raises(Unavailable, match="cannot be reached"):
         Gate.broker(broker.url)
 

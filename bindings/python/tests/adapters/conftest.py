@@ -73,6 +73,5 @@ def eventually(condition: Callable[[], bool], seconds: float = 30) -> None:
 def broker(tmp_path: Path) -> Iterator[str]:
     """A broker with one policy; its URL."""
     limit = {"name": "rpm", "unit": "requests", "rule": "rolling-window", "limit": 5, "window": "1m"}
-    broker = Broker(tmp_path, as_toml([policy("gemini-free", limit)]))
-    yield broker.url
-    broker.stop()
+    with Broker(tmp_path, as_toml([policy("gemini-free", limit)])) as broker:
+        yield broker.url
