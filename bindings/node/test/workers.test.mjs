@@ -10,7 +10,7 @@ import { daily, env } from "./support.mjs";
 const program = `
 import { parentPort, workerData } from "node:worker_threads";
 import { Denied, Gate } from ${JSON.stringify(import.meta.resolve("tollgate"))};
-const gate = await Gate.redis(workerData.url, workerData.policies);
+const gate = await Gate.redis(workerData.url, workerData.policies, { store: { attempt_timeout: "5s" } });
 const ask = { policy: "shared", subject: workerData.subject };
 if (workerData.waits) {
   await gate.acquire(ask);
@@ -57,7 +57,7 @@ test("a thread that is terminated while it waits takes nothing with it", async (
   const worker = new Worker(url, { workerData });
   await once(worker, "message");
   await worker.terminate();
-  const gate = await Gate.redis(env("TOLLGATE_REDIS_URL"), [slots]);
+  const gate = await Gate.redis(env("TOLLGATE_REDIS_URL"), [slots], { store: { attempt_timeout: "5s" } });
   // Its slot is held until it expires, as after a crash. Its waiter has taken no second one.
   assert.equal((await gate.standing("shared", subject))[0].used, 1);
   await gate.close();

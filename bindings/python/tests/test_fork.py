@@ -48,7 +48,7 @@ def take_all(gate: Gate) -> int:
 @pytest.mark.parametrize("kind", ["redis", "postgres"])
 def test_a_store_on_a_server_is_opened_again(servers: Servers, kind: str) -> None:
     policies = [policy(f"fork-{kind}", window("rpd", 100, window="24h"))]
-    gate = getattr(Gate, kind)(getattr(servers, kind), policies)
+    gate = getattr(Gate, kind)(getattr(servers, kind), policies, attempt_timeout="5s")
 
     def take() -> int:
         admitted = 0
@@ -66,7 +66,7 @@ def test_a_store_on_a_server_is_opened_again(servers: Servers, kind: str) -> Non
 def test_nothing_of_a_leased_gate_is_spent_twice(servers: Servers) -> None:
     """The parent holds blocks of tokens when it forks. Its children lease their own."""
     policies = [policy("leased", window("rpm", 200, window="1h"), block_ttl="3m")]
-    gate = Gate.redis(servers.redis, policies, strategy={"kind": "leased"}, prefix="leased:")
+    gate = Gate.redis(servers.redis, policies, strategy={"kind": "leased"}, prefix="leased:", attempt_timeout="5s")
 
     def take(most: int) -> int:
         admitted = 0
@@ -113,7 +113,7 @@ def test_a_memory_store_is_an_error_in_a_child() -> None:
 
 def test_a_permit_belongs_to_the_process_that_got_it(servers: Servers) -> None:
     policies = [policy("owned", window("rpd", 100, window="24h"))]
-    gate = Gate.redis(servers.redis, policies)
+    gate = Gate.redis(servers.redis, policies, attempt_timeout="5s")
     permit = gate.acquire_sync("owned", "p7")
     token = permit.token
 
@@ -129,7 +129,7 @@ def test_a_permit_belongs_to_the_process_that_got_it(servers: Servers) -> None:
 
 def test_a_permit_in_a_block_of_the_parent_is_not_settled_by_a_child(servers: Servers) -> None:
     policies = [policy("block", window("tpd", 100, "tokens", "24h"))]
-    gate = Gate.redis(servers.redis, policies)
+    gate = Gate.redis(servers.redis, policies, attempt_timeout="5s")
     with gate.acquire_sync("block", "p7", tokens=10) as permit:
         permit.settle(tokens=1)
 

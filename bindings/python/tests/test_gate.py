@@ -121,7 +121,7 @@ def test_a_denial_says_which_limit_binds_and_until_when() -> None:
 
 
 def test_a_denial_can_be_pickled() -> None:
-    gate = Gate.memory([policy("api", bucket("burst", 1))])
+    gate = Gate.memory([policy("api", bucket("burst", 1, "1/h"))])
     gate.acquire_sync("api", "alice")
     with pytest.raises(Denied) as denied:
         gate.acquire_sync("api", "alice")

@@ -226,7 +226,7 @@ def test_an_ask_is_awaited_in_a_loop(gate: Gate) -> None:
 
 
 def test_denials_are_not_input_errors() -> None:
-    gate = Gate.memory([policy("api", bucket("burst", 1))])
+    gate = Gate.memory([policy("api", bucket("burst", 1, "1/h"))])
     with pytest.raises(Denied) as denied:
         gate.acquire_sync("api", "alice", requests=2)
     assert not isinstance(denied.value, InvalidInput) and denied.value.never

@@ -5,7 +5,7 @@ const times = Number(process.argv[2]);
 const policies = [
   { name: "api", limits: [{ name: "burst", unit: "requests", rule: "token-bucket", capacity: 100, refill: "1000/s" }] },
 ];
-const gate = process.argv[3] === "redis" ? await Gate.redis(process.env.TOLLGATE_REDIS_URL, policies) : await Gate.memory(policies);
+const gate = process.argv[3] === "redis" ? await Gate.redis(process.env.TOLLGATE_REDIS_URL, policies, { store: { attempt_timeout: "5s" } }) : await Gate.memory(policies);
 
 async function decide(count) {
   for (let index = 0; index < count; index += 1) {

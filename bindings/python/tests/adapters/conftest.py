@@ -61,7 +61,7 @@ def fake() -> Iterator[Callable[..., Fake]]:
         each.stop()
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 30) -> None:
+def eventually(condition: Callable[[], bool], seconds: float = 60) -> None:
     """Waits until another process or thread got there."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -300,7 +300,7 @@ def test_concurrent_requests_under_uvicorn_get_exactly_the_limit() -> None:
         port = server.servers[0].sockets[0].getsockname()[1]
 
         async def burst() -> list[httpx.Response]:
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
                 return await asyncio.gather(*(client.get("/") for _ in range(100)))
 
         replies = run(burst())

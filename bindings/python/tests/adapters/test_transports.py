@@ -124,8 +124,8 @@ def test_anthropic_is_settled_plain_and_streamed(fake: Start) -> None:
 
 def gemini_of(fake: Fake, gate: Gate, **options: Any) -> Any:
     settings: dict[str, Any] = {"policy": "llm", "subject": "p7", **options}
-    client = httpx2.Client(transport=Transport(gate, **settings))
-    asynchronous = httpx2.AsyncClient(transport=AsyncTransport(gate, **settings))
+    client = httpx2.Client(transport=Transport(gate, **settings), timeout=60)
+    asynchronous = httpx2.AsyncClient(transport=AsyncTransport(gate, **settings), timeout=60)
     http = gemini.HttpOptions(
         base_url=f"{fake.url}/gemini", httpx_client=client, httpx_async_client=asynchronous
     )
@@ -152,7 +152,7 @@ def test_async_clients_are_settled_plain_and_streamed(fake: Start) -> None:
 
     async def calls() -> tuple[Any, Any, list[Any]]:
         settings: dict[str, Any] = {"policy": "llm", "subject": "p7"}
-        async with httpx2.AsyncClient(transport=AsyncTransport(gate, **settings)) as http:
+        async with httpx2.AsyncClient(transport=AsyncTransport(gate, **settings), timeout=60) as http:
             chat = openai.AsyncOpenAI(base_url=f"{llm.url}/openai/v1", api_key="k", http_client=http)
             claude = anthropic.AsyncAnthropic(base_url=f"{llm.url}/anthropic", api_key="k", http_client=http)
             messages: Any = [{"role": "user", "content": "Say hello."}]
@@ -171,14 +171,14 @@ def test_async_clients_are_settled_plain_and_streamed(fake: Start) -> None:
 def test_sdks_on_httpx_work_as_well(fake: Start) -> None:
     gate = gate_of()
     llm = fake("fake-llm")
-    http = httpx.Client(transport=tollgate_rs.httpx.Transport(gate, policy="llm", subject="p7"))
+    http = httpx.Client(transport=tollgate_rs.httpx.Transport(gate, policy="llm", subject="p7"), timeout=60)
     body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
     reply = http.post(f"{llm.url}/openai/v1/chat/completions", json=body, headers={"authorization": "Bearer k"})
     assert used(gate)["tokens"] == reply.json()["usage"]["total_tokens"]
 
     async def streamed() -> None:
         transport = tollgate_rs.httpx.AsyncTransport(gate, policy="llm", subject="p8")
-        async with httpx.AsyncClient(transport=transport) as client:
+        async with httpx.AsyncClient(transport=transport, timeout=60) as client:
             headers = {"authorization": "Bearer k"}
             stream = client.stream("POST", f"{llm.url}/openai/v1/chat/completions", json=body | {"stream": True}, headers=headers)
             async with stream as reply:
@@ -282,7 +282,7 @@ def test_async_streams_that_are_left_or_cancelled_are_settled(fake: Start) -> No
     llm = fake("fake-llm", "--length", "400", "--pause", "20ms")
 
     async def calls() -> int:
-        async with httpx2.AsyncClient(transport=AsyncTransport(gate, policy="llm", subject="p7")) as http:
+        async with httpx2.AsyncClient(transport=AsyncTransport(gate, policy="llm", subject="p7"), timeout=60) as http:
             chat = openai.AsyncOpenAI(base_url=f"{llm.url}/openai/v1", api_key="k", http_client=http)
 
             async def read() -> None:
