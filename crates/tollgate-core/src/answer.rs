@@ -199,7 +199,26 @@ impl Permit {
         first.carrying(Carried { more: permits.collect(), ..carried })
     }
 
-    /// Returns the permits of the single charges, in the order of the ask. The first has the id.
+    /// Returns the permit of each charge, in the order of the ask, without copies. The first is this permit, which carries the
+    /// others: of it, policy, subject, amounts and grant are those of the first charge alone. [`parts`](Self::parts) can be
+    /// settled one by one.
+    ///
+    /// ```
+    /// # use tollgate_core::{Amounts, Grant, Limit, Permit, Policy, Timestamp, TokenBucket};
+    /// # let policy = Policy::new("user", [Limit::new("rpm", "requests", TokenBucket::per_minute(10))])?;
+    /// # let grant = Grant { at: Timestamp::EPOCH, stamp: 1, use_by: None, expires_at: None };
+    /// # let permit = |subject: &str| Permit::new(&policy, subject, Amounts::default(), grant);
+    /// let joined = Permit::joined(vec![permit("u1"), permit("t7")]);
+    /// assert!(joined.charges().map(Permit::subject).eq(["u1", "t7"]));
+    /// assert!(joined.parts().all(|part| !part.has_several_charges()));
+    /// # Ok::<(), tollgate_core::Error>(())
+    /// ```
+    pub fn charges(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.more())
+    }
+
+    /// Returns the permits of the single charges, in the order of the ask. The first has the id, and is copied if there are
+    /// others: to read them, use [`charges`](Self::charges).
     pub fn parts(&self) -> impl Iterator<Item = Cow<'_, Self>> {
         let first = match self.more() {
             [] => Cow::Borrowed(self),
@@ -222,7 +241,7 @@ impl Permit {
 
     /// Reports a unit of `actual` that no charge has.
     pub(crate) fn check_units(&self, actual: &Costs) -> Result<(), Error> {
-        let policies = || std::iter::once(&self.policy).chain(self.more().iter().map(Self::policy));
+        let policies = || self.charges().map(Self::policy);
         match actual
             .iter()
             .find(|(unit, _)| policies().all(|policy| policy.unit_index(unit).is_err()))
@@ -233,9 +252,26 @@ impl Permit {
     }
 
     fn first_part(&self) -> Self {
-        let mut first = self.clone();
-        let carried = first.carried.take().map(|carried| *carried).unwrap_or_default();
-        first.carrying(Carried { more: Vec::new(), ..carried })
+        // Field by field, because a clone of `self` copies the other charges too.
+        let first = Self {
+            policy: self.policy.clone(),
+            subject: Arc::clone(&self.subject),
+            amounts: self.amounts,
+            grant: self.grant,
+            same_numbers: self.same_numbers,
+            carried: None,
+            limits: self.limits.clone(),
+            shadow_denied: self.shadow_denied.clone(),
+            degraded: self.degraded,
+        };
+        let carried = self.carried.as_deref().map_or_else(Carried::default, |carried| Carried {
+            id: carried.id.clone(),
+            seal: carried.seal.clone(),
+            more: Vec::new(),
+            has_own_costs: carried.has_own_costs,
+            tenant: carried.tenant.clone(),
+        });
+        first.carrying(carried)
     }
 
     fn carrying(mut self, carried: Carried) -> Self {

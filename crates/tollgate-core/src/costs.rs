@@ -53,6 +53,28 @@ impl Costs {
         self.0.iter().map(|(unit, amount)| (&**unit, *amount))
     }
 
+    /// Returns the costs of the units that `is_kept` selects. The names are shared, not copied.
+    #[must_use]
+    pub fn filter(&self, mut is_kept: impl FnMut(&str) -> bool) -> Self {
+        Self(self.0.iter().filter(|(unit, _)| is_kept(unit)).cloned().collect())
+    }
+
+    /// Returns the same units with the amounts that `amount` gives for them, without those for which it is `None`. The names
+    /// are shared, not copied.
+    ///
+    /// ```
+    /// use tollgate_core::Costs;
+    ///
+    /// let estimate = Costs::new().with("requests", 1).with("tokens", 3_750);
+    /// let doubled = estimate.filter_map(|unit, amount| (unit == "tokens").then_some(2 * amount));
+    /// assert_eq!(doubled, Costs::new().with("tokens", 7_500));
+    /// ```
+    #[must_use]
+    pub fn filter_map(&self, mut amount: impl FnMut(&str, u64) -> Option<u64>) -> Self {
+        let kept = self.0.iter();
+        Self(kept.filter_map(|(unit, old)| Some((Arc::clone(unit), amount(unit, *old)?))).collect())
+    }
+
     /// Returns whether no unit is named.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

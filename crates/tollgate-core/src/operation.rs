@@ -162,8 +162,7 @@ impl<'a> Operation<'a> {
             let applies = |unit: &str| {
                 !is_joint || !permit.has_own_costs() && permit.policy().unit_index(unit).is_ok()
             };
-            let actual = actual
-                .map(|actual| actual.iter().filter(|(unit, _)| applies(unit)).collect::<Costs>());
+            let actual = actual.map(|actual| actual.filter(applies));
             PartOperation { is_renewal: matches!(self, Self::Renew(_)), permit, actual }
         };
         Ok(permit.parts().map(part).collect())

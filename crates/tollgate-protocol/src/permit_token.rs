@@ -291,7 +291,7 @@ fn body_bytes(permit: &Permit, id: Option<&str>, tenant: Option<&str>) -> Vec<u8
 /// Returns the permits of the charges, without a copy: the first is `permit` itself, of which only the first charge is
 /// meant.
 pub fn charges_of(permit: &Permit) -> impl Iterator<Item = &Permit> {
-    std::iter::once(permit).chain(permit.more())
+    permit.charges()
 }
 
 impl<'a> Body<'a> {

@@ -238,8 +238,8 @@ impl Meters {
             let Some(part) = ask.part(index) else { continue };
             match event {
                 Event::Admitted { permit, took, .. } => {
-                    if let Some(permit) = permit.parts().nth(index) {
-                        self.observe(&Event::Admitted { ask: &part, permit: &permit, took: *took });
+                    if let Some(permit) = permit.charges().nth(index) {
+                        self.observe(&Event::Admitted { ask: &part, permit, took: *took });
                     }
                 }
                 Event::Denied { denial, took, .. } => {

@@ -121,10 +121,10 @@ impl Recorder {
     }
 
     fn ended(&self, permit: &Permit) {
-        for permit in permit.parts() {
+        for permit in permit.charges() {
             self.track(permit.policy(), permit.subject(), |track| {
                 // Most permits that end began lately.
-                track.open.remove_last(|open| *open == key_of(&permit));
+                track.open.remove_last(|open| *open == key_of(permit));
             });
         }
     }
@@ -138,10 +138,10 @@ impl Observer for Recorder {
     fn observe(&self, event: &Event<'_>) {
         match event {
             Event::Admitted { ask, permit, .. } => {
-                for (index, permit) in permit.parts().enumerate() {
+                for (index, permit) in permit.charges().enumerate() {
                     let Some(ask) = ask.part(index) else { continue };
                     let seen = RawAcquisition::new(&ask, permit.grant().at, true, permit.degraded);
-                    self.add(seen, &ask, Some(&permit));
+                    self.add(seen, &ask, Some(permit));
                 }
             }
             Event::Denied { ask, denial, .. } => {

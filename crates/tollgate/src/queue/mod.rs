@@ -305,7 +305,7 @@ impl<G: Gate> Queue<G> {
             return;
         }
         let (tenant, weight) = permit.tenant();
-        for part in permit.parts() {
+        for part in permit.charges() {
             let (policy, charged) = (part.policy(), part.charged().amounts);
             let key = QueueKey::new(policy.name(), part.subject());
             let before = share(policy, charged) / weight;
@@ -368,6 +368,9 @@ impl<G: Gate> Queue<G> {
     /// Observes how long `permit`, which was settled to `actual` or released, held its slots.
     fn given_back(&self, permit: &Permit, actual: Option<&Costs>) {
         self.uncharged(permit, actual);
+        if permit.expires_at().is_none() {
+            return;
+        }
         for part in permit.parts().filter(|part| part.expires_at().is_some()) {
             if actual.is_some() || is_held_until_release(part.policy()) {
                 lock(&self.holding).released(&part, self.clock.monotonic());
@@ -471,7 +474,7 @@ impl<G: Gate> Drop for CallNext<'_, G> {
         let (queue, operation) = (self.queue, self.operation);
         match operation {
             Operation::Settle(permit, _) | Operation::Release(permit) => {
-                permit.parts().for_each(|part| queue.call_next(part.policy(), part.subject()));
+                permit.charges().for_each(|part| queue.call_next(part.policy(), part.subject()));
             }
             other => queue.call_next(other.policy(), other.subject()),
         }
