@@ -1,6 +1,7 @@
 //! Counters of the gateway for LLM APIs. A process without a gateway has none of these series.
 //!
-//! A call to a provider takes milliseconds at least, so a lock per event is cheap beside it.
+//! A call to a provider takes milliseconds at least, so a lock per event is cheap beside it. Every call has several events, so
+//! finding its counters allocates nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,10 +22,14 @@ const REFUSALS_MAX: usize = 4_096;
 /// The counters of the gateway of this process.
 #[derive(Default)]
 pub struct GatewayMeters {
-    calls: Mutex<BTreeMap<[Arc<str>; 2], CallCounts>>,
-    refusals: Mutex<BTreeMap<[Arc<str>; 2], u64>>,
+    calls: Mutex<ByLabels<CallCounts>>,
+    refusals: Mutex<ByLabels<u64>>,
     levels: OnceLock<Box<dyn Fn() -> GatewayLevels + Send + Sync>>,
 }
+
+/// Values by two labels, in their order.
+#[derive(Debug)]
+struct ByLabels<T>(Vec<([Arc<str>; 2], T)>);
 
 /// How busy the gateway is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,7 +142,7 @@ impl GatewayMeters {
     /// Counts a call for `model` that the gateway itself refused.
     pub fn refused(&self, model: &str, reason: &str) {
         let mut refusals = lock(&self.refusals);
-        *entry(&mut refusals, [model, reason], REFUSALS_MAX) += 1;
+        *refusals.entry([model, reason], REFUSALS_MAX) += 1;
     }
 
     /// Reads the levels by `read` for each snapshot. Only the first call has an effect.
@@ -147,7 +152,7 @@ impl GatewayMeters {
 
     fn count(&self, call: GatewayCall<'_>, change: impl FnOnce(&mut CallCounts)) {
         let mut calls = lock(&self.calls);
-        change(entry(&mut calls, [call.upstream, call.model], CALLS_MAX));
+        change(calls.entry([call.upstream, call.model], CALLS_MAX));
     }
 
     pub(super) fn read(&self, series: &mut Vec<Series>) {
@@ -155,7 +160,7 @@ impl GatewayMeters {
             let labels = labels.iter().map(|label| Arc::clone(label)).collect();
             series.push(Series { metric, labels, value });
         };
-        for ([upstream, model], counts) in &*lock(&self.calls) {
+        for ([upstream, model], counts) in &lock(&self.calls).0 {
             for outcome in GatewayOutcome::ALL {
                 let (label, count) =
                     (Arc::from(outcome.label()), counts.outcomes[outcome as usize]);
@@ -174,7 +179,7 @@ impl GatewayMeters {
             let aborted = counts.outcomes[GatewayOutcome::Aborted as usize];
             add(&catalogue::GATEWAY_ABORTED, &labels, Value::Number(aborted));
         }
-        for ([model, reason], count) in &*lock(&self.refusals) {
+        for ([model, reason], count) in &lock(&self.refusals).0 {
             add(&catalogue::GATEWAY_REFUSALS, &[model, reason], Value::Number(*count));
         }
         let levels = self.levels.get().map(|read| read()).unwrap_or_default();
@@ -194,15 +199,30 @@ impl fmt::Debug for GatewayMeters {
     }
 }
 
-/// Returns the entry of `labels`, or the one of [`OTHER`] if there are `most` already.
-fn entry<'a, T: Default>(
-    map: &'a mut BTreeMap<[Arc<str>; 2], T>,
-    labels: [&str; 2],
-    most: usize,
-) -> &'a mut T {
-    let mut key = labels.map(Arc::from);
-    if most <= map.len() && !map.contains_key(&key) {
-        key = [OTHER, OTHER].map(Arc::from);
+impl<T> Default for ByLabels<T> {
+    fn default() -> Self {
+        Self(Vec::new())
     }
-    map.entry(key).or_default()
+}
+
+impl<T: Default> ByLabels<T> {
+    fn find(&self, [first, second]: [&str; 2]) -> Result<usize, usize> {
+        self.0.binary_search_by(|([known_first, known_second], _)| {
+            (&**known_first).cmp(first).then_with(|| (&**known_second).cmp(second))
+        })
+    }
+
+    /// Returns the value of `labels`, or the one of [`OTHER`] if there are `most` already.
+    fn entry(&mut self, mut labels: [&str; 2], most: usize) -> &mut T {
+        let mut found = self.find(labels);
+        if found.is_err() && most <= self.0.len() {
+            labels = [OTHER, OTHER];
+            found = self.find(labels);
+        }
+        let index = found.unwrap_or_else(|free| {
+            self.0.insert(free, (labels.map(Arc::from), T::default()));
+            free
+        });
+        &mut self.0[index].1
+    }
 }
