@@ -71,12 +71,10 @@ impl PaidTokens {
         match dialect {
             // Cached and written input is included in the input.
             Dialect::OpenAi => {
-                let details = |kind: &str| {
-                    get(&format!("prompt_tokens_details.{kind}"))
-                        .saturating_add(get(&format!("input_tokens_details.{kind}")))
-                };
-                let (cached_input, cache_write) =
-                    (details("cached_tokens"), details("cache_write_tokens"));
+                let cached_input = get("prompt_tokens_details.cached_tokens")
+                    .saturating_add(get("input_tokens_details.cached_tokens"));
+                let cache_write = get("prompt_tokens_details.cache_write_tokens")
+                    .saturating_add(get("input_tokens_details.cache_write_tokens"));
                 let input = get("prompt_tokens").saturating_add(get("input_tokens"));
                 Self {
                     input: input.saturating_sub(cached_input).saturating_sub(cache_write),
@@ -173,6 +171,10 @@ impl Prices {
     /// Returns the price of `model`, or of the model that it is a version of.
     #[must_use]
     pub fn price_for(&self, model: &str) -> Option<Price> {
+        // Its own name is the longest that can match.
+        if let Some(price) = self.models.get(model) {
+            return Some(*price);
+        }
         let named = self.models.iter().filter(|(name, _)| {
             model
                 .strip_prefix(name.as_str())

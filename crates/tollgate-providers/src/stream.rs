@@ -72,7 +72,7 @@ impl StreamReader {
     #[must_use]
     pub fn usage(&self) -> Option<UsageFields> {
         let mut usage = self.state.merged.clone();
-        usage.update(UsageFields::from_json(&self.state.last));
+        usage.update(&UsageFields::from_json(&self.state.last));
         (!usage.is_empty()).then_some(usage)
     }
 
@@ -219,7 +219,7 @@ impl State {
 
     fn merge_usage(&mut self, scanner: &mut Scanner<'_>) -> Result<()> {
         let range = scanner.range()?;
-        self.merged.update(UsageFields::from_json(scanner.slice(range)));
+        self.merged.update(&UsageFields::from_json(scanner.slice(range)));
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Usage that a provider reports, and which of it counts into which unit.
 
 use std::fmt;
+use std::sync::Arc;
 
 use tollgate_core::Costs;
 
@@ -20,7 +21,12 @@ pub const USD_MICROS: &str = "usd_micros";
 
 /// The numbers of a provider's usage object, by dotted name such as `prompt_tokens_details.cached_tokens`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UsageFields(Vec<(String, u64)>);
+pub struct UsageFields {
+    /// The names of all fields, one after the other: every response is read, and a text for each field would be an allocation.
+    names: String,
+    /// Where the name of each field ends, and its value.
+    fields: Vec<(usize, u64)>,
+}
 
 impl UsageFields {
     /// Flattens a usage object. Lists and texts in it are ignored, as is everything if `json` is not an object.
@@ -30,22 +36,28 @@ impl UsageFields {
         if json.len() <= USAGE_BYTES_MAX {
             let mut scanner = Scanner::new(json, Names::Exact);
             // What was read before an error is as good as without it.
-            let _ = fields.flatten(&mut scanner, "");
+            let _ = fields.flatten(&mut scanner, &mut String::new());
         }
         fields
     }
 
-    fn flatten(&mut self, scanner: &mut Scanner<'_>, prefix: &str) -> Result<(), JsonError> {
+    /// Adds the numbers of the next value, if it is an object. `path` is the name of the object, which names its fields.
+    fn flatten(&mut self, scanner: &mut Scanner<'_>, path: &mut String) -> Result<(), JsonError> {
         if scanner.kind()? != Kind::Object {
             return scanner.skip();
         }
+        let start = path.len();
         scanner.object(|scanner, key| {
-            let name = format!("{prefix}{}", key.unescaped());
+            path.truncate(start);
+            path.push_str(&key.unescaped());
             match scanner.kind()? {
-                Kind::Object => self.flatten(scanner, &format!("{name}.")),
+                Kind::Object => {
+                    path.push('.');
+                    self.flatten(scanner, path)
+                }
                 Kind::Number => {
                     if let Some(value) = scanner.number()? {
-                        self.set(name, value);
+                        self.set(path, value);
                     }
                     Ok(())
                 }
@@ -54,18 +66,20 @@ impl UsageFields {
         })
     }
 
-    fn set(&mut self, name: String, value: u64) {
-        if let Some((_, old)) = self.0.iter_mut().find(|(field, _)| *field == name) {
+    fn set(&mut self, name: &str, value: u64) {
+        let known = self.iter().position(|(field, _)| field == name);
+        if let Some((_, old)) = known.and_then(|index| self.fields.get_mut(index)) {
             *old = value;
-        } else if self.0.len() < USAGE_FIELDS_MAX {
-            self.0.push((name, value));
+        } else if self.fields.len() < USAGE_FIELDS_MAX {
+            self.names.push_str(name);
+            self.fields.push((self.names.len(), value));
         }
     }
 
     /// Takes the fields of a later report. Reports are cumulative: a field that it lacks, or has a smaller number of, keeps its value.
-    pub(crate) fn update(&mut self, later: Self) {
-        for (name, value) in later.0 {
-            let value = value.max(self.get(&name).unwrap_or(0));
+    pub(crate) fn update(&mut self, later: &Self) {
+        for (name, value) in later.iter() {
+            let value = value.max(self.get(name).unwrap_or(0));
             self.set(name, value);
         }
     }
@@ -73,18 +87,23 @@ impl UsageFields {
     /// Returns the field `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<u64> {
-        self.0.iter().find(|(field, _)| field == name).map(|(_, value)| *value)
+        self.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
     }
 
     /// Returns whether there is no field.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.fields.is_empty()
     }
 
     /// Returns every field with its value.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), *value))
+        let mut start = 0;
+        self.fields.iter().map(move |(end, value)| {
+            let name = self.names.get(start..*end).unwrap_or_default();
+            start = *end;
+            (name, *value)
+        })
     }
 }
 
@@ -99,7 +118,7 @@ impl UsageFields {
 /// # Ok::<(), tollgate_providers::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct UsageMap(Vec<(String, Vec<Term>)>);
+pub struct UsageMap(Vec<(Arc<str>, Vec<Term>)>);
 
 #[derive(Clone, PartialEq, Eq)]
 struct Term {
@@ -125,7 +144,7 @@ impl UsageMap {
             if map.units().any(|known| known == unit) {
                 return Err(Error::setting(format!("the unit {unit:?} occurs twice; keep one")));
             }
-            map.0.push((unit.to_owned(), parse_sum(unit, expression)?));
+            map.0.push((unit.into(), parse_sum(unit, expression)?));
         }
         Ok(map)
     }
@@ -137,13 +156,13 @@ impl UsageMap {
 
     /// Returns the units that have an expression.
     pub fn units(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(unit, _)| unit.as_str())
+        self.0.iter().map(|(unit, _)| &**unit)
     }
 
     /// Returns this map with the expressions of `other` in place of its own for the units that `other` has.
     #[must_use]
     pub fn with(mut self, other: Self) -> Self {
-        self.0.retain(|(unit, _)| other.units().all(|replaced| replaced != unit));
+        self.0.retain(|(unit, _)| other.units().all(|replaced| replaced != &**unit));
         self.0.extend(other.0);
         self
     }
@@ -161,7 +180,7 @@ impl UsageMap {
                 is_known |= !term.is_negative;
             }
             if is_known {
-                costs.set(unit.as_str(), plus.saturating_sub(minus));
+                costs.set(Arc::clone(unit), plus.saturating_sub(minus));
             }
         }
         costs
@@ -291,6 +310,15 @@ mod tests {
         let text = format!("{map:?}");
         assert!(text.contains(r#""tokens": "a - b""#), "{text}");
         assert!(text.contains(r#""input_tokens": "prompt_tokens + input_tokens""#), "{text}");
+    }
+
+    #[test]
+    fn fields_of_nested_objects_have_dotted_names_and_a_repeated_one_its_last_value() {
+        let json = r#"{"a":1,"b":{"c":{"d":2,"e":"x"},"f":3},"g":4,"a":5,"h":{"c":6}}"#;
+        let fields = UsageFields::from_json(json);
+        let wanted = [("a", 5), ("b.c.d", 2), ("b.f", 3), ("g", 4), ("h.c", 6)];
+        assert_eq!(fields.iter().collect::<Vec<_>>(), wanted);
+        assert_eq!((fields.get("b.f"), fields.get("b"), fields.get("")), (Some(3), None, None));
     }
 
     #[test]
