@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
 use tollgate_core::Policy;
 pub use tollgate_core::{Headroom, OnStoreFailure, Override, Period, PolicyBuilder, Refill, Rule};
 
@@ -29,7 +30,7 @@ const NAMES_SHOWN_MAX: usize = 20;
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     all: Vec<Policy>,
-    indexes: HashMap<Box<str>, usize>,
+    indexes: HashMap<Box<str>, usize, RandomState>,
 }
 
 impl Policies {
