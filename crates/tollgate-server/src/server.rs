@@ -336,6 +336,17 @@ async fn serve<P: Protocol>(
         protocol.serve(stream, None, closes(app)).await;
         return Ok(());
     };
+    // Boxed, because a task is as large as the larger of both.
+    Box::pin(serve_tls(stream, tls, app, protocol)).await
+}
+
+/// Serves one connection after its handshake.
+async fn serve_tls<P: Protocol>(
+    stream: TcpStream,
+    tls: Tls,
+    app: &Arc<App>,
+    protocol: Arc<P>,
+) -> io::Result<()> {
     let (stream, trust) = tls.accept(stream, app).await?;
     let certificate = Certificate::from_stream(&stream);
     // A revoked client ends like at a shutdown, and is cut after DRAIN_MAX.

@@ -26,6 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tollgate::{Span, Timestamp};
 
 use super::HttpService;
+use super::version::Detected;
 use crate::access::Certificate;
 use crate::app::App;
 use crate::bounds::{AHEAD_BYTES_MAX, HEAD_BYTES_MAX, HEAD_WAIT_MAX, STREAMS_MAX};
@@ -103,14 +104,23 @@ pub async fn serve_connection<S, H, F, B>(
         .max_buf_size(HEAD_BYTES_READ_MAX)
         .writev(options.writev);
     builder.http2().max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEAD_LIST_BYTES_MAX);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), handler));
     let mut shutdown = pin!(shutdown.fuse());
-    let served = poll_fn(|context| {
-        if shutdown.as_mut().poll(context).is_ready() {
-            connection.as_mut().graceful_shutdown();
-        }
-        connection.as_mut().poll(context)
-    });
+    let served = async {
+        let (is_http2, stream) = tokio::select! {
+            detected = Detected::read(stream) => detected?,
+            // Nothing was asked yet.
+            () = shutdown.as_mut() => return Ok(()),
+        };
+        let builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), handler));
+        poll_fn(|context| {
+            if shutdown.as_mut().poll(context).is_ready() {
+                connection.as_mut().graceful_shutdown();
+            }
+            connection.as_mut().poll(context)
+        })
+        .await
+    };
     tokio::select! {
         // Polled first, so that the timer starts before the first response, after which a test may advance the clock.
         biased;

@@ -11,6 +11,7 @@ mod openapi;
 pub(crate) mod rate_limit_headers;
 mod reply;
 mod service;
+mod version;
 
 pub use connection::{Busy, ConnectionOptions, serve_connection};
 pub use service::generate_request_id;
