@@ -83,10 +83,12 @@ impl Waiting {
             let mut changes = app.policy_changes();
             let policies = self.policies(context);
             let mut candidates = Vec::with_capacity(open.len());
+            let mut asks = Vec::with_capacity(open.len());
             for target in open {
-                candidates.push(Candidate::new(context, target, &policies, headers)?);
+                let (candidate, ask) = Candidate::new(context, target, &policies, headers)?;
+                candidates.push(candidate);
+                asks.push(ask);
             }
-            let asks = candidates.iter().map(|candidate| candidate.ask.clone()).collect();
             let alternatives = Alternatives::from_asks(asks, context.route().shared)
                 .map_err(|error| Refusal::undecided(&error))?;
             let (deadline, key) = (self.deadline, &context.key.name);
@@ -103,8 +105,7 @@ impl Waiting {
                 Decision::Denied(_) if app.is_closing() => return Err(Refusal::stopping()),
                 Decision::Denied(denial) => return Err(Refusal::denied(&denial)),
             };
-            drop(alternatives);
-            let Candidate { target, tokens, estimate, .. } = candidates.swap_remove(index);
+            let Candidate { target, tokens, estimate } = candidates.swap_remove(index);
             let call = OpenCall::new(context, target, permit, tokens, estimate);
             let (waited, deployment) = (self.waited(&context.shared), call.deployment());
             deployment.counters.waited(waited);
@@ -163,21 +164,21 @@ fn open_targets(context: &CallContext, now: Timestamp) -> Result<Vec<usize>, Tim
     if open.is_empty() { Err(targets.filter_map(paused).min().unwrap_or(now)) } else { Ok(open) }
 }
 
-/// The ask for a call at one upstream.
-struct Candidate<'a> {
+/// A call at one upstream.
+struct Candidate {
     target: usize,
-    ask: Ask<'a>,
     tokens: Tokens,
     estimate: Costs,
 }
 
-impl<'a> Candidate<'a> {
-    fn new(
+impl Candidate {
+    /// Returns the call at `target`, and the ask for it.
+    fn new<'a>(
         context: &CallContext,
         target: usize,
         policies: &'a Policies,
         headers: &HeaderMap,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<(Self, Ask<'a>), Refusal> {
         let CallContext { call, facts, .. } = context;
         let upstream = &context.target(target).upstream;
         let deployment = context.deployment(target);
@@ -203,7 +204,10 @@ impl<'a> Candidate<'a> {
             });
         }
         let mut ask = ask.ok_or_else(|| Refusal::invalid("the route has no charges"))?;
-        let price = context.price(target);
+        // Looking a price up takes longer than an estimate, and most routes limit no money.
+        let limits_money =
+            ask.charges().any(|charge| charge.policy().units().any(|unit| unit == USD_MICROS));
+        let price = if limits_money { context.price(target) } else { None };
         let costs = |tokens| upstream.weights.costs(tokens, price);
         let mut tokens = deployment.calibrate(|known| estimate::tokens(call.kind(), facts, known));
         if call.kind() == CallKind::Generate && facts.output_tokens_declared().is_none() {
@@ -221,14 +225,9 @@ impl<'a> Candidate<'a> {
                 context.shown_model()
             )));
         }
-        let mut estimate = Costs::new();
-        for (unit, amount) in costs(tokens).iter() {
-            if takes(&ask, unit) {
-                let amount = amount.min(NUMBER_MAX);
-                estimate.set(unit, amount);
-                ask = ask.cost(unit, amount);
-            }
-        }
-        Ok(Self { target, ask, tokens, estimate })
+        let estimate = costs(tokens)
+            .filter_map(|unit, amount| takes(&ask, unit).then_some(amount.min(NUMBER_MAX)));
+        ask = ask.with_costs(&estimate);
+        Ok((Self { target, tokens, estimate }, ask))
     }
 }

@@ -8,10 +8,10 @@ use hyper::HeaderMap;
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::CONTENT_ENCODING;
 use tollgate::Span;
-use tollgate::internal::timeout;
 use tollgate_providers::ErrorCode;
 
 use crate::bounds::{BODY_IDLE_MAX, BODY_WAIT_MAX, REFUSED_BODY_BYTES_MAX, REFUSED_BODY_IDLE_MAX};
+use crate::call_timer::CallTimer;
 use crate::config::Limits;
 use crate::gateway::Shared;
 use crate::observe::RefusalReason;
@@ -42,20 +42,9 @@ impl HeldBody {
         limits: &Limits,
         headers: &HeaderMap,
         body: &mut Incoming,
+        timer: &mut CallTimer,
     ) -> Result<Self, Refusal> {
-        let read = Self::read_slowly(shared, limits, headers, body);
-        let read = timeout(shared.app.clock(), BODY_WAIT_MAX, read).await;
-        read.unwrap_or_else(|| {
-            Err(Refusal::invalid(format!("the body did not arrive within {BODY_WAIT_MAX}")))
-        })
-    }
-
-    async fn read_slowly(
-        shared: &Arc<Shared>,
-        limits: &Limits,
-        headers: &HeaderMap,
-        body: &mut Incoming,
-    ) -> Result<Self, Refusal> {
+        let until = shared.app.clock().monotonic().plus(BODY_WAIT_MAX);
         if let Some(coding) = headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity") {
             let text = format!("send the body as it is, without content-encoding: {coding:?}");
             return Err(Refusal::invalid(text));
@@ -67,7 +56,7 @@ impl HeldBody {
         }
         held.hold(announced, limits)?;
         let mut whole = Vec::new();
-        while let Some(frame) = next(shared, body, BODY_IDLE_MAX).await? {
+        while let Some(frame) = next(shared, body, timer, (BODY_IDLE_MAX, until)).await? {
             let size = held.bytes.len() + whole.len() + frame.len();
             if limits.body_bytes_max < size {
                 return Err(too_large(limits));
@@ -104,15 +93,23 @@ fn too_large(limits: &Limits) -> Refusal {
     Refusal::new(ErrorCode::TooLarge, RefusalReason::Invalid, text)
 }
 
+/// Reads the next part of `body`: within `idle_max`, and before the monotonic time `until`.
 async fn next(
     shared: &Shared,
     body: &mut Incoming,
-    idle_max: Span,
+    timer: &mut CallTimer,
+    (idle_max, until): (Span, Span),
 ) -> Result<Option<Bytes>, Refusal> {
+    let clock = shared.app.clock();
     loop {
-        let frame = timeout(shared.app.clock(), idle_max, body.frame()).await;
+        let idle_until = clock.monotonic().plus(idle_max);
+        let frame = timer.timeout_at(clock, idle_until.min(until), body.frame()).await;
         let frame = frame.ok_or_else(|| {
-            Refusal::invalid(format!("the body did not arrive: nothing for {idle_max}"))
+            Refusal::invalid(if until <= idle_until {
+                format!("the body did not arrive within {BODY_WAIT_MAX}")
+            } else {
+                format!("the body did not arrive: nothing for {idle_max}")
+            })
         })?;
         match frame {
             None => return Ok(None),
@@ -128,14 +125,13 @@ async fn next(
 
 /// Reads and discards the rest of a refused request, up to a bound: a client that is still sending would not read the refusal.
 pub(crate) async fn discard(shared: &Shared, body: &mut Incoming) {
-    let discarded = async {
-        let mut left = REFUSED_BODY_BYTES_MAX;
-        while let Ok(Some(bytes)) = next(shared, body, REFUSED_BODY_IDLE_MAX).await {
-            left = left.saturating_sub(bytes.len());
-            if left == 0 {
-                return;
-            }
+    let until = shared.app.clock().monotonic().plus(BODY_IDLE_MAX);
+    let (mut timer, bounds) = (CallTimer::default(), (REFUSED_BODY_IDLE_MAX, until));
+    let mut left = REFUSED_BODY_BYTES_MAX;
+    while let Ok(Some(bytes)) = next(shared, body, &mut timer, bounds).await {
+        left = left.saturating_sub(bytes.len());
+        if left == 0 {
+            return;
         }
-    };
-    timeout(shared.app.clock(), BODY_IDLE_MAX, discarded).await.unwrap_or_default();
+    }
 }

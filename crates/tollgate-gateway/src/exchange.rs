@@ -13,17 +13,17 @@ use tollgate::internal::timeout;
 use tollgate_providers::{
     CallKind, ErrorCode, ProviderErrorKind, Rewrite, StreamReader, UsageStripper, classify_error,
 };
-use tollgate_server::Busy;
 
 use crate::admission::Waiting;
 use crate::bounds::{ATTEMPTS_MAX, ERROR_BODY_WAIT_MAX, ERROR_BYTES_MAX};
+use crate::call_timer::CallTimer;
 use crate::closing::{Refused, close, observe_headers};
 use crate::gateway::Shared;
 use crate::headers;
 use crate::observe::{Ending, GatewayEvent, RefusalReason};
 use crate::open_call::{CallContext, OpenCall};
 use crate::refusal::Refusal;
-use crate::relay::{GatewayBody, Reader, Relay};
+use crate::relay::{During, GatewayBody, Reader, Relay};
 use crate::upstream::{Answer, Lease, Outgoing, SendFailure};
 
 /// A call on its way.
@@ -33,11 +33,10 @@ pub(crate) struct Exchange<'a> {
     /// The path below the dialect's prefix.
     pub(crate) path: &'a str,
     pub(crate) query: Option<&'a str>,
-    /// The headers of the client, for templates.
-    pub(crate) caller_headers: &'a HeaderMap,
-    /// The headers for upstreams.
-    pub(crate) headers: HeaderMap,
+    /// The headers of the client.
+    pub(crate) headers: &'a HeaderMap,
     pub(crate) body: &'a Bytes,
+    pub(crate) timer: CallTimer,
     pub(crate) waiting: Waiting,
     pub(crate) waited: Span,
     pub(crate) attempts: u32,
@@ -82,7 +81,7 @@ impl Exchange<'_> {
     /// Waits for admission, and sends the call once.
     pub(crate) async fn attempt(&mut self) -> Result<Step, Refusal> {
         let context = self.context;
-        let admitted = self.waiting.admit(context, self.caller_headers).await;
+        let admitted = self.waiting.admit(context, self.headers).await;
         self.waited = self.waiting.waited(&context.shared);
         let mut call = admitted?;
         self.attempts += 1;
@@ -142,8 +141,10 @@ impl Exchange<'_> {
         };
         let upstream = &context.target(target).upstream;
         let (limits, clock) = (&context.config.limits, context.shared.app.clock());
-        let Answer { response, lease } =
-            upstream.send(outgoing, limits, clock).await.map_err(|failure| unanswered(&failure))?;
+        let Answer { response, lease } = upstream
+            .send(outgoing, limits, clock, &mut self.timer)
+            .await
+            .map_err(|failure| unanswered(&failure))?;
         let (head, incoming) = response.into_parts();
         match redirect(head.status.as_u16()) {
             Some(refusal) => Err(refusal),
@@ -171,12 +172,12 @@ impl Exchange<'_> {
         let target = upstream
             .target(path, self.query)
             .ok_or_else(|| Refusal::invalid("the path is not one of a URL"))?;
-        let mut headers = self.headers.clone();
+        let mut headers = headers::forwarded(self.headers);
         upstream.authorize(&mut headers);
         Ok(Prepared { target, headers, body, is_injected })
     }
 
-    async fn send(&self, prepared: Prepared, call: &OpenCall) -> Result<Answer, SendFailure> {
+    async fn send(&mut self, prepared: Prepared, call: &OpenCall) -> Result<Answer, SendFailure> {
         let Prepared { target, headers, body, .. } = prepared;
         let outgoing = Outgoing {
             method: self.method,
@@ -187,7 +188,8 @@ impl Exchange<'_> {
             use_by: call.use_by(),
         };
         let (limits, clock) = (&self.context.config.limits, self.context.shared.app.clock());
-        self.context.target(call.target).upstream.send(outgoing, limits, clock).await
+        let upstream = &self.context.target(call.target).upstream;
+        upstream.send(outgoing, limits, clock, &mut self.timer).await
     }
 
     /// Handles a call without a response.
@@ -291,9 +293,10 @@ fn unreadable(head: &Parts, incoming: &Incoming) -> Option<Refusal> {
 
 /// Returns the error for a redirect, which no API sends. A client would follow it with its key of the gateway.
 fn redirect(status: u16) -> Option<Refusal> {
-    let text = format!("the upstream answered {status}, a redirect; check its url");
-    matches!(status, 100..=199 | 300..=399)
-        .then(|| Refusal::new(ErrorCode::BadGateway, RefusalReason::Upstream, text))
+    matches!(status, 100..=199 | 300..=399).then(|| {
+        let text = format!("the upstream answered {status}, a redirect; check its url");
+        Refusal::new(ErrorCode::BadGateway, RefusalReason::Upstream, text)
+    })
 }
 
 /// Returns whether the value of a header starts with `expected`, in any case.
@@ -361,7 +364,7 @@ impl Answered {
     pub(crate) fn into_response(
         self,
         shared: &Arc<Shared>,
-        during: (Busy, Span),
+        during: During,
     ) -> Response<GatewayBody> {
         let Self { mut head, body } = self;
         headers::backward(&mut head.headers);

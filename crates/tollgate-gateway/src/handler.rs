@@ -14,6 +14,7 @@ use tollgate_server::keys::{KeyHash, Refused};
 
 use crate::admission::Waiting;
 use crate::body::{HeldBody, discard};
+use crate::call_timer::CallTimer;
 use crate::config::Config;
 use crate::exchange::{Exchange, Step};
 use crate::gateway::Shared;
@@ -22,7 +23,7 @@ use crate::observe::{GatewayEvent, RefusalReason};
 use crate::open_call::{CallContext, shown};
 use crate::options::GatewayKey;
 use crate::refusal::Refusal;
-use crate::relay::GatewayBody;
+use crate::relay::{During, GatewayBody};
 
 /// What is known about a request when it is refused.
 #[derive(Default)]
@@ -43,7 +44,8 @@ pub(crate) async fn answer(
     // Such a client sends its body only once it is asked for, and reading asks for it.
     let awaits_continue = head.headers.contains_key(EXPECT);
     let mut known = Known::default();
-    let answered = handle(&shared, head, &mut body, &mut known, busy).await;
+    // Boxed, because the connection keeps room for this future for as long as it lives, also while a response streams.
+    let answered = Box::pin(handle(&shared, head, &mut body, &mut known, busy)).await;
     let mut response = match answered {
         Ok(response) => response,
         Err(refusal) => {
@@ -54,7 +56,7 @@ pub(crate) async fn answer(
                 reason: refusal.reason,
             });
             if !awaits_continue {
-                discard(&shared, &mut body).await;
+                Box::pin(discard(&shared, &mut body)).await;
             }
             refusal.response(known.dialect.unwrap_or(Dialect::OpenAi))
         }
@@ -72,22 +74,22 @@ fn finish_headers(headers: &mut HeaderMap, waited: Span) {
 
 async fn handle(
     shared: &Arc<Shared>,
-    mut head: Parts,
+    head: Parts,
     body: &mut Incoming,
     known: &mut Known,
     busy: Busy,
 ) -> Result<Response<GatewayBody>, Refusal> {
-    let path = head.uri.path().to_owned();
-    let (dialect, path) = dialect_of(&path).ok_or_else(|| {
+    let Parts { method, uri, headers, .. } = head;
+    let (dialect, path) = dialect_of(uri.path()).ok_or_else(|| {
         let text = "there is nothing here; the base URL ends in /openai/v1, /anthropic or /gemini";
         Refusal::new(ErrorCode::NotFound, RefusalReason::Unsupported, text)
     })?;
     known.dialect = Some(dialect);
     let config = shared.config();
-    let query = head.uri.query();
-    let key = authenticate(shared, &config, headers::caller_key(&head.headers, query))?;
+    let query = uri.query();
+    let key = authenticate(shared, &config, headers::caller_key(&headers, query).as_deref())?;
     known.key = Some(Arc::clone(&key));
-    let call = dialect.classify(&head.method, path, query).map_err(|error| {
+    let call = dialect.classify(&method, path, query).map_err(|error| {
         let reason = RefusalReason::Unsupported;
         Refusal::new(error.code(), reason, error.to_string())
     })?;
@@ -98,7 +100,8 @@ async fn handle(
     if limits.in_flight_max <= shared.in_flight.load(Ordering::Relaxed) {
         return Err(Refusal::full("calls"));
     }
-    let held = HeldBody::read(shared, &limits, &head.headers, body).await?;
+    let mut timer = CallTimer::default();
+    let held = HeldBody::read(shared, &limits, &headers, body, &mut timer).await?;
     let facts = call.read_request(&held.bytes).map_err(|error| {
         let reason = match error.kind() {
             tollgate_providers::ErrorKind::Unsupported => RefusalReason::Unsupported,
@@ -112,22 +115,15 @@ async fn handle(
         CallContext { shared: Arc::clone(shared), config, key, call, facts, route, pattern };
     let context = Arc::new(context);
     known.model = Some(Arc::clone(&context.deployment(0).model));
-    let waiting = Waiting::begin(&context, &head.headers)?;
-    let charges = &context.route().charges;
-    let caller_headers = if charges.iter().any(|charge| charge.subject.names_header()) {
-        head.headers.clone()
-    } else {
-        HeaderMap::new()
-    };
-    headers::forward(&mut head.headers);
+    let waiting = Waiting::begin(&context, &headers)?;
     let mut exchange = Exchange {
         context: &context,
-        method: &head.method,
+        method: &method,
         path,
         query: query.as_deref(),
-        caller_headers: &caller_headers,
-        headers: head.headers,
+        headers: &headers,
         body: &held.bytes,
+        timer,
         waiting,
         waited: Span::ZERO,
         attempts: 0,
@@ -145,7 +141,8 @@ async fn handle(
         exchange.send_free().await
     };
     known.waited = exchange.waited;
-    answered.map(|answered| answered.into_response(shared, (busy, limits.idle_timeout)))
+    let during = During { busy, timer: exchange.timer, idle_max: limits.idle_timeout };
+    answered.map(|answered| answered.into_response(shared, during))
 }
 
 /// Returns the dialect that `path` begins with, and the rest.
@@ -157,7 +154,7 @@ fn dialect_of(path: &str) -> Option<(Dialect, &str)> {
 fn authenticate(
     shared: &Shared,
     config: &Config,
-    given: Option<String>,
+    given: Option<&str>,
 ) -> Result<Arc<GatewayKey>, Refusal> {
     let refuse = |refused: Refused, name: &str| {
         shared.app.record_unauthenticated(name);
@@ -171,7 +168,7 @@ fn authenticate(
         Refusal::new(ErrorCode::Unauthorized, RefusalReason::Key, text)
     };
     let given = given.ok_or_else(|| refuse(Refused::Missing, ""))?;
-    let hash = KeyHash::from_key(&given);
+    let hash = KeyHash::from_key(given);
     let key = config.keys().find(&hash, shared.app.now()).map_err(|refused| {
         // An expired key has a name, which it had from the start.
         let expired = config.keys().find(&hash, Timestamp::EPOCH);

@@ -1,5 +1,7 @@
 //! Which headers pass in either direction, and what the gateway reads from them.
 
+use std::borrow::Cow;
+
 use hyper::HeaderMap;
 use hyper::header::{self, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
@@ -13,7 +15,7 @@ const MAX_WAIT: &str = "x-tollgate-max-wait";
 const TIMEOUTS: [&str; 2] = ["x-stainless-timeout", "x-server-timeout"];
 
 /// Headers about one connection.
-const HOP_BY_HOP: [HeaderName; 9] = [
+static HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     header::PROXY_AUTHENTICATE,
@@ -26,7 +28,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// Headers of a request that concern the gateway or identify its client.
-const NOT_FORWARDED: [HeaderName; 16] = [
+static NOT_FORWARDED: [HeaderName; 16] = [
     header::HOST,
     header::COOKIE,
     header::AUTHORIZATION,
@@ -46,55 +48,62 @@ const NOT_FORWARDED: [HeaderName; 16] = [
 ];
 
 /// Headers of a response that concern the provider's own host.
-const NOT_RETURNED: [HeaderName; 3] =
+static NOT_RETURNED: [HeaderName; 3] =
     [header::SET_COOKIE, header::ALT_SVC, header::STRICT_TRANSPORT_SECURITY];
 
-/// Removes headers about the connection, and those that `Connection` names.
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
+/// The headers that an upstream is sent beside those of the client: its host, its key and the accepted encoding.
+const ADDED: usize = 3;
+
+/// Returns the headers that `Connection` names: they are about the connection, too.
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     let lists = headers.get_all(header::CONNECTION).iter();
-    let named: Vec<HeaderName> = lists
-        .flat_map(|list| list.to_str().unwrap_or_default().split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    for name in named {
-        headers.remove(name);
-    }
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
-    }
+    let names = lists.flat_map(|list| list.to_str().unwrap_or_default().split(','));
+    names.filter_map(|name| name.trim().parse().ok()).collect()
 }
 
-/// Makes the headers of a request ready for an upstream.
-pub(crate) fn forward(headers: &mut HeaderMap) {
-    remove_hop_by_hop(headers);
-    for name in &NOT_FORWARDED {
-        headers.remove(name);
+/// Returns the headers of a request that an upstream gets.
+pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
+    let named = named_by_connection(headers);
+    let is_kept = |name: &HeaderName| {
+        !NOT_FORWARDED.contains(name) && !HOP_BY_HOP.contains(name) && !named.contains(name)
+    };
+    // Built anew: removing each of the names is a lookup each, and most requests have few of them.
+    let mut forwarded = HeaderMap::with_capacity(headers.len() + ADDED);
+    for (name, value) in headers.iter().filter(|(name, _)| is_kept(name)) {
+        forwarded.append(name.clone(), value.clone());
     }
     // Usage is read beside the copy.
-    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    forwarded.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    forwarded
 }
 
 /// Makes the headers of a response ready for the client.
 pub(crate) fn backward(headers: &mut HeaderMap) {
-    remove_hop_by_hop(headers);
-    for name in &NOT_RETURNED {
+    let mut removed = named_by_connection(headers);
+    let is_removed = |name: &&HeaderName| NOT_RETURNED.contains(name) || HOP_BY_HOP.contains(name);
+    removed.extend(headers.keys().filter(is_removed).cloned());
+    for name in removed {
         headers.remove(name);
     }
 }
 
 /// Returns the key of the caller: from `Authorization: Bearer`, `x-api-key`, `x-goog-api-key` or the query.
-pub(crate) fn caller_key(headers: &HeaderMap, query: Option<&str>) -> Option<String> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+pub(crate) fn caller_key<'a>(
+    headers: &'a HeaderMap,
+    query: Option<&'a str>,
+) -> Option<Cow<'a, str>> {
+    let text =
+        |name: &str| headers.get(name).and_then(|value: &'a HeaderValue| value.to_str().ok());
     let bearer = text("authorization").and_then(|value| {
         let (scheme, key) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
     });
     let given = bearer.or_else(|| text("x-api-key")).or_else(|| text("x-goog-api-key"));
     if let Some(key) = given {
-        return Some(key.to_owned());
+        return Some(Cow::Borrowed(key));
     }
     let key = query?.split('&').find(|pair| is_key(pair))?.split_once('=')?.1;
-    Some(percent_decode_str(key).decode_utf8().ok()?.into_owned())
+    percent_decode_str(key).decode_utf8().ok()
 }
 
 /// Returns whether a pair of a query is a key, however its name is written.
@@ -150,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_request_loses_what_is_about_its_connection_or_the_caller() {
-        let mut all = headers(&[
+        let all = headers(&[
             ("host", "gateway"),
             ("connection", "keep-alive, x-custom"),
             ("x-custom", "1"),
@@ -165,18 +174,17 @@ mod tests {
             ("anthropic-version", "2023-06-01"),
             ("content-type", "application/json"),
         ]);
-        forward(&mut all);
         let expected = headers(&[
             ("accept-encoding", "identity"),
             ("anthropic-version", "2023-06-01"),
             ("content-type", "application/json"),
         ]);
-        assert_eq!(all, expected);
+        assert_eq!(forwarded(&all), expected);
     }
 
     #[test]
     fn a_key_is_found_wherever_an_sdk_sends_it() {
-        let key = |pairs: &[_], query| caller_key(&headers(pairs), query);
+        let key = |pairs: &[_], query| caller_key(&headers(pairs), query).map(Cow::into_owned);
         assert_eq!(key(&[("authorization", "bearer k1")], None).as_deref(), Some("k1"));
         assert_eq!(key(&[("x-api-key", "k2")], None).as_deref(), Some("k2"));
         assert_eq!(key(&[("x-goog-api-key", "k3")], None).as_deref(), Some("k3"));

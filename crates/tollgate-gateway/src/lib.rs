@@ -4,6 +4,7 @@ mod admission;
 mod body;
 pub mod bounds;
 mod calibration;
+mod call_timer;
 mod closing;
 mod config;
 mod connect_problem;

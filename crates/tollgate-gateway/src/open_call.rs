@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use tollgate::core::bounds::{NUMBER_MAX, PERMIT_TTL};
 use tollgate::{Costs, Error, ErrorKind, Permit, Policy, Span, Timestamp};
 use tollgate_providers::{
-    Call, CallKind, PaidTokens, Price, RequestFacts, StreamReader, UsageFields,
+    Call, CallKind, PaidTokens, Price, RequestFacts, StreamReader, USD_MICROS, UsageFields,
 };
 use tollgate_server::App;
 
@@ -135,7 +135,7 @@ impl OpenCall {
             return None;
         }
         let permit = self.permit.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        permit.parts().last().map(|part| (part.policy().clone(), part.subject().to_owned()))
+        permit.charges().last().map(|part| (part.policy().clone(), part.subject().to_owned()))
     }
 
     pub(crate) fn use_by(&self) -> Option<Timestamp> {
@@ -170,7 +170,7 @@ impl OpenCall {
 
     /// Ends a call that the provider refused: the request counts, its tokens do not.
     pub(crate) fn refund_tokens(mut self) {
-        let zero = self.estimate.iter().map(|(unit, _)| (unit, 0)).collect();
+        let zero = self.estimate.filter_map(|_, _| Some(0));
         self.settle(Ending::Refused, zero);
     }
 
@@ -211,21 +211,23 @@ impl OpenCall {
     /// Returns the costs that `usage` reports, in units that were asked for; the others keep their estimate.
     fn actual(&self, usage: &UsageFields) -> Costs {
         let upstream = &self.context.target(self.target).upstream;
-        let price = self.context.price(self.target);
-        let costs = reported(upstream.dialect, &upstream.usage, usage, price);
+        let costs = reported(upstream.dialect, &upstream.usage, usage, self.price());
         self.asked_units(&costs)
     }
 
     fn asked_units(&self, costs: &Costs) -> Costs {
-        let known =
-            |(unit, _): (&'_ str, u64)| Some((unit.to_owned(), costs.get(unit)?.min(NUMBER_MAX)));
-        self.estimate.iter().filter_map(known).collect()
+        self.estimate.filter_map(|unit, _| Some(costs.get(unit)?.min(NUMBER_MAX)))
+    }
+
+    /// Returns the price of the model, if money was asked for.
+    fn price(&self) -> Option<Price> {
+        self.estimate.get(USD_MICROS).and_then(|_| self.context.price(self.target))
     }
 
     /// Returns the costs of input and streamed output. Unless `may_be_less`, no unit is below its estimate.
     fn streamed(&self, reader: &StreamReader, may_be_less: bool) -> Costs {
         let upstream = &self.context.target(self.target).upstream;
-        let price = self.context.price(self.target);
+        let price = self.price();
         let output = self.deployment().calibrate(|known| known.output(reader.output_tokens()));
         let costs = match reader.usage() {
             None => upstream.weights.costs(Tokens { output, ..self.tokens }, price),
@@ -235,20 +237,16 @@ impl OpenCall {
                 let unreported = Tokens { input: 0, output: output.saturating_sub(paid.output) };
                 let more = upstream.weights.costs(unreported, price);
                 let exact = reported(upstream.dialect, &upstream.usage, &usage, price);
-                let add = |(unit, amount): (&'_ str, u64)| {
-                    (unit.to_owned(), amount.saturating_add(more.get(unit).unwrap_or(0)))
-                };
-                exact.iter().map(add).collect()
+                exact.filter_map(|unit, amount| {
+                    Some(amount.saturating_add(more.get(unit).unwrap_or(0)))
+                })
             }
         };
         let costs = self.asked_units(&costs);
         if may_be_less {
             return costs;
         }
-        let at_least = |(unit, amount): (&'_ str, u64)| {
-            (unit.to_owned(), amount.max(self.estimate.get(unit).unwrap_or(0)))
-        };
-        costs.iter().map(at_least).collect()
+        costs.filter_map(|unit, amount| Some(amount.max(self.estimate.get(unit).unwrap_or(0))))
     }
 
     /// Learns from a complete response.
@@ -317,8 +315,11 @@ impl OpenCall {
         }
         self.context.shared.in_flight.fetch_sub(1, Ordering::Relaxed);
         self.deployment().counters.in_flight.fetch_sub(1, Ordering::Relaxed);
-        let permit = permit.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Some(permit)
+        // Only a renewal shares it.
+        Some(match Arc::try_unwrap(permit) {
+            Ok(permit) => permit.into_inner().unwrap_or_else(PoisonError::into_inner),
+            Err(shared) => shared.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        })
     }
 }
 

@@ -6,11 +6,11 @@ use std::task::{Context, Poll, ready};
 
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tollgate::Span;
-use tollgate::gate::BoxFuture;
 use tollgate_providers::{Dialect, StreamReader, UsageStripper};
 use tollgate_server::Busy;
 
 use crate::bounds::RESPONSE_BYTES_MAX;
+use crate::call_timer::CallTimer;
 use crate::gateway::Shared;
 use crate::observe::Ending;
 use crate::open_call::OpenCall;
@@ -36,8 +36,20 @@ pub(crate) struct Relay {
     /// `None` after the end, and for calls that cost nothing.
     call: Option<OpenCall>,
     lease: Option<Lease>,
-    idle: IdleTimer,
+    /// How long the upstream may be silent.
+    idle_max: Span,
+    /// When it sent something last, on the monotonic clock.
+    heard: Span,
+    timer: CallTimer,
     busy: Busy,
+}
+
+/// What a response in progress takes over from the handler of its call.
+pub(crate) struct During {
+    pub(crate) busy: Busy,
+    pub(crate) timer: CallTimer,
+    /// How long the upstream may be silent.
+    pub(crate) idle_max: Span,
 }
 
 /// Reads the usage of a response.
@@ -50,28 +62,18 @@ pub(crate) enum Reader {
     Stream(Box<StreamReader>),
 }
 
-/// Detects a silent upstream with one timer at a time, which costs less than one for each chunk.
-struct IdleTimer {
-    limit: Span,
-    /// On the monotonic clock: a step of the wall clock does not end a stream.
-    heard: Span,
-    timer: Option<BoxFuture<'static, ()>>,
-}
-
 impl Relay {
     pub(crate) fn new(
         shared: &Arc<Shared>,
         (incoming, lease): (Incoming, Lease),
         (reader, stripper): (Reader, Option<UsageStripper>),
         call: Option<OpenCall>,
-        (busy, idle_timeout): (Busy, Span),
+        During { busy, timer, idle_max }: During,
     ) -> Self {
         let mut relay = Self {
-            idle: IdleTimer {
-                limit: idle_timeout,
-                heard: shared.app.clock().monotonic(),
-                timer: None,
-            },
+            heard: shared.app.clock().monotonic(),
+            idle_max,
+            timer,
             shared: Arc::clone(shared),
             incoming,
             reader,
@@ -148,22 +150,6 @@ impl Relay {
         }
     }
 
-    fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let clock = self.shared.app.clock();
-        loop {
-            let IdleTimer { limit, heard, .. } = self.idle;
-            let due = heard.plus(limit).as_micros();
-            let left = || Span::from_micros(due.saturating_sub(clock.monotonic().as_micros()));
-            let timer =
-                self.idle.timer.get_or_insert_with(|| clock.sleep_until(clock.now() + left()));
-            ready!(timer.as_mut().poll(context));
-            self.idle.timer = None;
-            if left().is_zero() {
-                return Poll::Ready(());
-            }
-        }
-    }
-
     fn poll_frame(
         &mut self,
         context: &mut Context<'_>,
@@ -171,13 +157,14 @@ impl Relay {
         self.busy.resume();
         loop {
             let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
-                ready!(self.poll_idle(context));
+                let silent_until = self.heard.plus(self.idle_max);
+                ready!(self.timer.poll(self.shared.app.clock(), silent_until, context));
                 self.break_off(Ending::UpstreamFailed);
                 return Poll::Ready(Some(Err("the upstream was silent for too long".into())));
             };
             match frame {
                 Some(Ok(frame)) => {
-                    self.idle.heard = self.shared.app.clock().monotonic();
+                    self.heard = self.shared.app.clock().monotonic();
                     let frame = match frame.into_data() {
                         Ok(bytes) => {
                             let bytes = self.pass(bytes);

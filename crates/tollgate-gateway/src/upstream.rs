@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, Uri};
-use tollgate::internal::timeout;
 use tollgate::{Clock, Error, ErrorKind, Timestamp};
 use tollgate_providers::{Dialect, UsageMap};
 use tollgate_transport::http::{ProxyConnector, Version};
@@ -19,6 +19,7 @@ use tollgate_transport::tls::{ClientTls, TlsOptions};
 use tower::ServiceExt as _;
 
 use crate::bounds::{BUFFER_BYTES_MAX, IDLE_CONNECTION_MAX, IDLE_CONNECTIONS_MAX};
+use crate::call_timer::CallTimer;
 use crate::config::Limits;
 use crate::connect_problem::ConnectProblem;
 use crate::estimate::Weights;
@@ -169,8 +170,8 @@ impl UpstreamState {
     /// Returns the target of a call to `path` here.
     pub(crate) fn target(&self, path: &str, query: Option<&str>) -> Option<Uri> {
         let target = match query {
-            None => format!("{}{path}", self.base_path),
-            Some(query) => format!("{}{path}?{query}", self.base_path),
+            None => [&self.base_path, path].concat(),
+            Some(query) => [&self.base_path, path, "?", query].concat(),
         };
         Uri::try_from(target).ok()
     }
@@ -187,6 +188,7 @@ impl UpstreamState {
         call: Outgoing<'_>,
         limits: &Limits,
         clock: &dyn Clock,
+        timer: &mut CallTimer,
     ) -> Result<Answer, SendFailure> {
         let mut request = Request::new(RequestBody::new(call.body, call.state));
         *request.method_mut() = call.method.clone();
@@ -199,8 +201,11 @@ impl UpstreamState {
                 Some(sender) => sender,
                 None => {
                     let within = limits.connect_timeout;
-                    let connected = timeout(clock, within, self.connect()).await;
+                    let until = clock.monotonic().plus(within);
+                    // Boxed, because few calls connect, and all would carry the larger future.
+                    let connected = timer.timeout_at(clock, until, Box::pin(self.connect()));
                     connected
+                        .await
                         .unwrap_or(Err(ConnectProblem::TimedOut(within)))
                         .map_err(SendFailure::NotConnected)?
                 }
@@ -215,8 +220,9 @@ impl UpstreamState {
                 self.put(sender, clock.now());
                 return Err(SendFailure::TooLate);
             }
-            let response = sender.try_send_request(request);
-            match timeout(clock, limits.first_byte_timeout, response).await {
+            let until = clock.monotonic().plus(limits.first_byte_timeout);
+            let response = pin!(sender.try_send_request(request));
+            match timer.timeout_at(clock, until, response).await {
                 None => return Err(SendFailure::TimedOut),
                 Some(Ok(response)) => {
                     if let Some(tls) = &self.tls {
