@@ -8,3 +8,16 @@ pub struct HeaderValue {
     #[prost(bytes = "vec", tag = "3")]
     pub raw_value: ::prost::alloc::vec::Vec<u8>,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Node {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub cluster: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub metadata: ::core::option::Option<::prost_types::Struct>,
+    #[prost(string, tag = "6")]
+    pub user_agent_name: ::prost::alloc::string::String,
+    #[prost(string, tag = "7")]
+    pub user_agent_version: ::prost::alloc::string::String,
+}

@@ -22,11 +22,21 @@ pub mod envoy {
         }
     }
     pub mod service {
+        pub mod discovery {
+            pub mod v3 {
+                include!("envoy.service.discovery.v3.rs");
+            }
+        }
         pub mod ratelimit {
             pub mod v3 {
                 include!("envoy.service.ratelimit.v3.rs");
             }
         }
+    }
+}
+pub mod google {
+    pub mod rpc {
+        include!("google.rpc.rs");
     }
 }
 pub mod ratelimit {

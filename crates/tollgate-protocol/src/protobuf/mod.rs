@@ -19,13 +19,13 @@ mod structs;
 mod time;
 
 pub use convert::standings;
-pub use prost_types::{Duration, Struct, Timestamp as Time};
+pub use prost_types::{Any, Duration, Struct, Timestamp as Time};
 pub use structs::json_struct;
 pub use time::{instant, time};
 
 include!("../../proto/generated/mod.rs");
 
-/// The descriptors of all messages and services, for reflection.
+/// The descriptors of the services that a broker answers, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!("../../proto/generated/descriptors.bin");
 
 #[cfg(test)]
@@ -43,6 +43,9 @@ mod tests {
         digest.update(include_bytes!("../../proto/envoy/type/v3/ratelimit_unit.proto"));
         digest.update(include_bytes!("../../proto/ratelimit/config/ratelimit/v3/rls_conf.proto"));
         digest.update(include_bytes!("../../proto/tollgate/v1/gate.proto"));
+        digest.update(include_bytes!("../../proto/envoy/service/discovery/v3/ads.proto"));
+        digest.update(include_bytes!("../../proto/envoy/service/discovery/v3/discovery.proto"));
+        digest.update(include_bytes!("../../proto/google/rpc/status.proto"));
         let hex: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
             hex,

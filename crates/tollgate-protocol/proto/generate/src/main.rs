@@ -7,8 +7,8 @@ use std::path::Path;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-/// In the order in which the digest takes them.
-const FILES: [&str; 6] = [
+/// The services that a broker answers, and their messages, which reflection describes.
+const SERVED: [&str; 6] = [
     "envoy/config/core/v3/base.proto",
     "envoy/extensions/common/ratelimit/v3/ratelimit.proto",
     "envoy/service/ratelimit/v3/rls.proto",
@@ -17,12 +17,20 @@ const FILES: [&str; 6] = [
     "tollgate/v1/gate.proto",
 ];
 
+/// The services that a broker calls.
+const CALLED: [&str; 3] = [
+    "envoy/service/discovery/v3/ads.proto",
+    "envoy/service/discovery/v3/discovery.proto",
+    "google/rpc/status.proto",
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the proto folder")?;
     let out = proto.join("generated");
     fs::create_dir_all(&out)?;
-    let descriptors = protox::compile(FILES, [proto])?;
+    let descriptors = protox::compile(SERVED, [proto])?;
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    let descriptors = protox::compile(SERVED.iter().chain(&CALLED), [proto])?;
     tonic_prost_build::configure()
         .btree_map(".")
         .build_transport(false)
@@ -30,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .out_dir(&out)
         .compile_fds(descriptors)?;
     let mut digest = Sha256::new();
-    for file in FILES {
+    for file in SERVED.iter().chain(&CALLED) {
         digest.update(fs::read(proto.join(file))?);
     }
     let hex: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
