@@ -8,7 +8,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use hyper::{Request, Response, Uri};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
@@ -60,7 +60,10 @@ fn secured<C>(inner: C, tls: Option<&ClientTls>, version: Version) -> HttpsConne
         Some(tls) => ClientConfig::clone(&tls.config()),
         None => tls::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth(),
     };
-    let builder = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
+    let mut builder = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
+    if let Some(name) = tls.and_then(ClientTls::server_name) {
+        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name.clone()));
+    }
     match version {
         Version::Http1 => builder.enable_http1().wrap_connector(inner),
         Version::Http2 => builder.enable_http2().wrap_connector(inner),

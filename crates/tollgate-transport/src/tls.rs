@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
 use rustls::{
     CertificateError, ClientConfig, ConfigBuilder, InconsistentKeys, RootCertStore,
@@ -25,6 +25,7 @@ use rustls::{
 pub struct TlsOptions {
     authority: Option<Vec<u8>>,
     identity: Option<[Vec<u8>; 2]>,
+    server_name: Option<String>,
 }
 
 impl TlsOptions {
@@ -41,6 +42,13 @@ impl TlsOptions {
         self.identity = Some([certificate.into(), key.into()]);
         self
     }
+
+    /// Expects the server's certificate to be for `name` instead of the host of the URL.
+    #[must_use]
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.server_name = Some(name.into());
+        self
+    }
 }
 
 /// Omits the private key.
@@ -49,6 +57,7 @@ impl fmt::Debug for TlsOptions {
         f.debug_struct("TlsOptions")
             .field("has_authority", &self.authority.is_some())
             .field("has_identity", &self.identity.is_some())
+            .field("server_name", &self.server_name)
             .finish()
     }
 }
@@ -62,6 +71,8 @@ pub enum Input {
     Certificate,
     /// The client's private key.
     Key,
+    /// The expected name of the server.
+    ServerName,
 }
 
 /// Certificates that cannot be used.
@@ -85,6 +96,7 @@ impl fmt::Display for TlsError {
             Input::Authority => "the authority",
             Input::Certificate => "the client certificate",
             Input::Key => "the client's private key",
+            Input::ServerName => "the server name",
         };
         write!(f, "{input} {}", self.reason)
     }
@@ -97,6 +109,7 @@ impl StdError for TlsError {}
 pub struct ClientTls {
     config: Arc<ClientConfig>,
     identity: Arc<Identity>,
+    server_name: Option<ServerName<'static>>,
     has_response: Arc<AtomicBool>,
 }
 
@@ -128,7 +141,22 @@ impl ClientTls {
         let config = builder()
             .with_root_certificates(roots(options.authority.as_deref())?)
             .with_client_cert_resolver(Arc::clone(&identity) as _);
-        Ok(Self { config: Arc::new(config), identity, has_response: Arc::default() })
+        let server_name = options.server_name.clone().map(|name| {
+            let reason = format!("{name:?} is neither a DNS name nor an IP address");
+            ServerName::try_from(name).map_err(|_| TlsError::new(Input::ServerName, reason))
+        });
+        Ok(Self {
+            config: Arc::new(config),
+            identity,
+            server_name: server_name.transpose()?,
+            has_response: Arc::default(),
+        })
+    }
+
+    /// Returns the name that the server's certificate must have, if it is not the host of the URL.
+    #[must_use]
+    pub const fn server_name(&self) -> Option<&ServerName<'static>> {
+        self.server_name.as_ref()
     }
 
     /// Creates a configuration that trusts the authorities of the operating system. Those that cannot be read are
