@@ -1,5 +1,7 @@
 //! Every bound, by name.
 
+use tollgate::Span;
+
 /// The largest file, in bytes.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
 
@@ -14,3 +16,9 @@ pub const NODES_MAX: usize = 1_000_000;
 
 /// The deepest nesting of YAML nodes, which is twice that of descriptors.
 pub const NODES_DEEP_MAX: usize = 64;
+
+/// The shortest delay before a management server is called again.
+pub const RETRY_MIN: Span = Span::from_millis(10);
+
+/// The longest such delay.
+pub const RETRY_MAX: Span = Span::from_hours(1);

@@ -1,11 +1,45 @@
 //! The configuration as a management server sends it.
 
+use prost::Message as _;
+use tollgate_protocol::protobuf::Any;
 use tollgate_protocol::protobuf::ratelimit::config::ratelimit::v3 as message;
 
 use crate::ConfigError;
+use crate::bounds::FILES_MAX;
 use crate::file::{Descriptor, DomainFile, RateLimit, Unit};
 
+/// The type of the resources of a management server.
+pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
+
 impl DomainFile {
+    /// Decodes the resources of a discovery response.
+    ///
+    /// # Errors
+    /// If there are more than [`FILES_MAX`], one is of another type, or as [`from_message`](Self::from_message).
+    pub fn from_resources(resources: &[Any]) -> Result<Vec<Self>, ConfigError> {
+        if FILES_MAX < resources.len() {
+            let message = format!(
+                "there are {} resources, and at most {FILES_MAX} are read",
+                resources.len()
+            );
+            return Err(ConfigError::whole("resources", message));
+        }
+        let decode = |(index, resource): (usize, &Any)| {
+            let wrong =
+                |message: String| ConfigError::whole(&format!("resources[{index}]"), message);
+            if resource.type_url != TYPE_URL {
+                return Err(wrong(format!(
+                    "the type is {:?}, not {TYPE_URL:?}",
+                    resource.type_url
+                )));
+            }
+            let config = message::RateLimitConfig::decode(&*resource.value)
+                .map_err(|error| wrong(format!("is not a RateLimitConfig: {error}")))?;
+            Self::from_message(config)
+        };
+        resources.iter().enumerate().map(decode).collect()
+    }
+
     /// Converts a message. The fields that it does not have, `share_threshold`, `value_to_metric` and `metadata`, are not set.
     ///
     /// # Errors
@@ -124,5 +158,24 @@ descriptors:
         let file = DomainFile::from_message(sent).unwrap();
         let error = RateLimitConfig::new(vec![file], Options::default()).unwrap_err().to_string();
         assert!(error.starts_with("t.yaml: a descriptor needs key"), "{error}");
+    }
+
+    #[test]
+    fn resources_of_another_kind_are_errors() {
+        let config = message::RateLimitConfig { domain: "d".into(), ..Default::default() };
+        let right = Any { type_url: TYPE_URL.into(), value: config.encode_to_vec() };
+        let read = DomainFile::from_resources(std::slice::from_ref(&right)).unwrap();
+        assert_eq!((read.len(), &*read[0].domain), (1, "d"));
+        let other = Any { type_url: TYPE_URL.replace("RateLimitConfig", "X"), ..right.clone() };
+        let rubbish = Any { value: b"\x0a\xffrubbish".to_vec(), ..right.clone() };
+        for (wrong, expected) in
+            [(other, "resources[1]: the type is"), (rubbish, "resources[1]: is not")]
+        {
+            let error =
+                DomainFile::from_resources(&[right.clone(), wrong]).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+        let many = vec![right; FILES_MAX + 1];
+        assert!(DomainFile::from_resources(&many).is_err());
     }
 }

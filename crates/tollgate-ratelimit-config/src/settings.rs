@@ -2,7 +2,11 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use tollgate::Span;
+
+use crate::management_server::ManagementServer;
 use crate::policies::Windows;
 
 /// The settings that have an effect.
@@ -16,13 +20,13 @@ pub struct Settings {
     pub debug: String,
     /// The address and path of metrics, if there are any: `USE_PROMETHEUS`, `PROMETHEUS_ADDR`, `PROMETHEUS_PATH`.
     pub prometheus: Option<(String, String)>,
-    /// The longest life of a gRPC connection, as in `24h`: `GRPC_MAX_CONNECTION_AGE`.
-    pub grpc_age_max: Option<String>,
+    /// The longest life of a gRPC connection: `GRPC_MAX_CONNECTION_AGE`.
+    pub grpc_age_max: Option<Span>,
     /// The certificates of gRPC: `GRPC_SERVER_USE_TLS`, `GRPC_SERVER_TLS_*`, `GRPC_CLIENT_TLS_CACERT`.
     pub tls: Option<ServerTls>,
     /// Whether the log is JSON: `LOG_FORMAT`.
     pub json_log: bool,
-    /// Where the limits come from: `CONFIG_TYPE`, `RUNTIME_*`.
+    /// Where the limits come from: `CONFIG_TYPE`, `RUNTIME_*`, `CONFIG_GRPC_XDS_*`.
     pub config: ConfigType,
     /// Whether several files may describe one domain: `MERGE_DOMAIN_CONFIG`.
     pub merge_domains: bool,
@@ -64,6 +68,8 @@ pub struct ServerTls {
 pub enum ConfigType {
     /// The files of a folder: `RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY`.
     Folder(PathBuf),
+    /// A management server: `CONFIG_TYPE=GRPC_XDS_SOTW`.
+    ManagementServer(ManagementServer),
 }
 
 /// A Redis.
@@ -130,11 +136,10 @@ const NO_TRACES: &str = "traces are not exported";
 
 /// The variables that have no effect, by the beginning of their names, with the reason.
 const IGNORED: &[(&str, &str)] = &[
-    ("RUNTIME_WATCH_ROOT", "files are watched however they are replaced"),
-    ("RUNTIME_IGNOREDOTFILES", "names that begin with a dot are always left out"),
     ("REDIS_PERSECOND", ONE_STORE),
     ("REDIS_POOL_", NO_POOL),
     ("REDIS_PIPELINE_", NO_POOL),
+    ("REDIS_USE_EXPLICIT_PIPELINE", NO_POOL),
     ("REDIS_TIMEOUT", "an attempt ends when the answer would be too late for Envoy"),
     ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "/healthcheck always checks the store"),
     ("EXPIRATION_JITTER_MAX_SECONDS", "entries expire when they hold nothing back"),
@@ -156,12 +161,19 @@ const IGNORED: &[(&str, &str)] = &[
         "the log has warnings and errors, and with LOG_FORMAT=json also informational events",
     ),
     ("GRPC_MAX_CONNECTION_AGE_GRACE", "calls in flight are finished"),
-    ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "it does not start without a configuration"),
-    ("CONFIG_GRPC_XDS_", "CONFIG_TYPE is FILE"),
-    ("XDS_CLIENT_", "CONFIG_TYPE is FILE"),
     ("TRACING_", NO_TRACES),
     ("MEMCACHE_", "BACKEND_TYPE is redis"),
 ];
+
+const IGNORED_WITH_FILES: &[(&str, &str)] = &[
+    ("RUNTIME_WATCH_ROOT", "files are watched however they are replaced"),
+    ("RUNTIME_IGNOREDOTFILES", "names that begin with a dot are always left out"),
+    ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "it does not start without a configuration"),
+    ("CONFIG_GRPC_XDS_", "CONFIG_TYPE is FILE"),
+    ("XDS_CLIENT_", "CONFIG_TYPE is FILE"),
+];
+
+const IGNORED_WITH_XDS: &[(&str, &str)] = &[("RUNTIME_", "CONFIG_TYPE is GRPC_XDS_SOTW")];
 
 impl Settings {
     /// Reads `variables`, usually the environment. Those that the original does not know are left alone. An empty one counts
@@ -186,26 +198,31 @@ impl Settings {
         let set = Variables(
             variables.filter(|(_, value): &(String, String)| !value.is_empty()).collect(),
         );
-        set.refuse()?;
+        let is_file = set.one_of("CONFIG_TYPE", &["FILE", "GRPC_XDS_SOTW"])? == 0;
+        set.refuse(is_file)?;
         let tls = set.flag("GRPC_SERVER_USE_TLS")?.then(|| set.tls()).transpose()?;
         let prometheus = set.flag("USE_PROMETHEUS")?.then(|| set.prometheus()).transpose()?;
-        let ignored = set.ignored();
+        let ignored = set.ignored(is_file);
         Ok(Self {
             http: set.address("HOST", "PORT", 8080)?,
             grpc: set.address("GRPC_HOST", "GRPC_PORT", 8081)?,
             debug: set.address("DEBUG_HOST", "DEBUG_PORT", 6070)?,
             prometheus,
-            grpc_age_max: set.get("GRPC_MAX_CONNECTION_AGE").map(str::to_owned),
+            grpc_age_max: set.duration("GRPC_MAX_CONNECTION_AGE")?,
             tls,
             json_log: set.one_of("LOG_FORMAT", &["text", "json"])? == 1,
-            config: ConfigType::Folder(set.folder()),
+            config: if is_file {
+                ConfigType::Folder(set.folder())
+            } else {
+                ConfigType::ManagementServer(ManagementServer::read(&set)?)
+            },
             merge_domains: set.flag("MERGE_DOMAIN_CONFIG")?,
             calendar_months: set.flag("USE_CALENDAR_MONTH_RATE_LIMIT")?,
             windows: match set.one_of("TOLLGATE_WINDOWS", &["fixed", "rolling"])? {
                 0 => Windows::Fixed,
                 _ => Windows::Rolling,
             },
-            near_limit_per_mille: set.near_limit()?,
+            near_limit_per_mille: set.per_mille("NEAR_LIMIT_RATIO", "0.8")?,
             shadow: set.flag("SHADOW_MODE")?,
             quota: set.flag("QUOTA_MODE")?,
             response_headers: set.headers(
@@ -227,21 +244,15 @@ impl Settings {
     }
 }
 
-struct Variables(Vec<(String, String)>);
+pub(crate) struct Variables(Vec<(String, String)>);
 
 impl Variables {
-    fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// Refuses what would silently change the meaning of the limits, or leave something unprotected.
-    fn refuse(&self) -> Result<(), SettingsError> {
-        if self.one_of("CONFIG_TYPE", &["FILE", "GRPC_XDS_SOTW"])? == 1 {
-            return Err(error(
-                "CONFIG_TYPE",
-                "GRPC_XDS_SOTW is not supported yet; mount the limits as files and set FILE",
-            ));
-        }
+    fn refuse(&self, is_file: bool) -> Result<(), SettingsError> {
         if self.get("GRPC_UDS").is_some() {
             return Err(error(
                 "GRPC_UDS",
@@ -265,19 +276,21 @@ impl Variables {
                 ));
             }
         }
-        if self.flag("FORCE_START_WITHOUT_INITIAL_CONFIG")? {
+        if is_file && self.flag("FORCE_START_WITHOUT_INITIAL_CONFIG")? {
             let text = "it would admit everything until there is a configuration; mount one before the start";
             return Err(error("FORCE_START_WITHOUT_INITIAL_CONFIG", text));
         }
         Ok(())
     }
 
-    fn ignored(&self) -> Vec<(String, &'static str)> {
+    fn ignored(&self, is_file: bool) -> Vec<(String, &'static str)> {
+        let more = if is_file { IGNORED_WITH_FILES } else { IGNORED_WITH_XDS };
         let reason = |name: &String| {
-            let known = IGNORED.iter().find(|(known, _)| match known.strip_suffix('_') {
-                Some(_) => name.starts_with(known),
-                None => name == known || *known == "REDIS_PERSECOND" && name.starts_with(known),
-            });
+            let known =
+                IGNORED.iter().chain(more).find(|(known, _)| match known.strip_suffix('_') {
+                    Some(_) => name.starts_with(known),
+                    None => name == known || *known == "REDIS_PERSECOND" && name.starts_with(known),
+                });
             known.map(|(_, reason)| (name.clone(), *reason))
         };
         // What is off, as it is here, needs no note.
@@ -287,9 +300,15 @@ impl Variables {
     }
 
     /// Reads a boolean as Go does.
-    fn flag(&self, name: &'static str) -> Result<bool, SettingsError> {
+    pub(crate) fn flag(&self, name: &'static str) -> Result<bool, SettingsError> {
+        self.flag_or(name, false)
+    }
+
+    /// Reads a boolean that is `default` if it is not set.
+    pub(crate) fn flag_or(&self, name: &'static str, default: bool) -> Result<bool, SettingsError> {
         match self.get(name) {
-            None | Some("0" | "f" | "F" | "false" | "False" | "FALSE") => Ok(false),
+            None => Ok(default),
+            Some("0" | "f" | "F" | "false" | "False" | "FALSE") => Ok(false),
             Some("1" | "t" | "T" | "true" | "True" | "TRUE") => Ok(true),
             Some(other) => Err(error(name, format!("{other:?} is neither true nor false"))),
         }
@@ -371,10 +390,15 @@ impl Variables {
         })
     }
 
-    fn near_limit(&self) -> Result<u32, SettingsError> {
-        const NAME: &str = "NEAR_LIMIT_RATIO";
-        let text = self.get(NAME).unwrap_or("0.8");
-        let wrong = || error(NAME, format!("{text:?} is not a number from 0 to 1, as in 0.8"));
+    /// Reads a number from 0 to 1, in thousandths.
+    pub(crate) fn per_mille(
+        &self,
+        name: &'static str,
+        default: &str,
+    ) -> Result<u32, SettingsError> {
+        let text = self.get(name).unwrap_or(default);
+        let wrong =
+            || error(name, format!("{text:?} is not a number from 0 to 1, as in {default}"));
         let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
         let whole: u32 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| wrong())? };
         let is_digit = |c: char| c.is_ascii_digit();
@@ -389,6 +413,13 @@ impl Variables {
             .and_then(|whole| whole.checked_add(per_mille))
             .filter(|all| *all <= 1_000)
             .ok_or_else(wrong)
+    }
+
+    /// Reads a duration as Go writes it.
+    pub(crate) fn duration(&self, name: &'static str) -> Result<Option<Span>, SettingsError> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let wrong = || error(name, format!("{text:?} is not a duration, as in 3s or 1m30s"));
+        parse_duration(text).map(Some).ok_or_else(wrong)
     }
 
     fn headers(
@@ -473,6 +504,42 @@ impl Variables {
     }
 }
 
-fn error(variable: &'static str, message: impl Into<String>) -> SettingsError {
+/// Parses numbers with units, as in `1h15m30.5s`.
+fn parse_duration(text: &str) -> Option<Span> {
+    let mut rest = text;
+    let mut nanos: u64 = 0;
+    if rest == "0" {
+        return Some(Span::ZERO);
+    }
+    while !rest.is_empty() {
+        let is_number = |c: char| c.is_ascii_digit() || c == '.';
+        let (number, after) = rest.split_at(rest.find(|c| !is_number(c))?);
+        let (unit, next) = after.split_at(after.find(is_number).unwrap_or(after.len()));
+        let unit: u64 = match unit {
+            "ns" => 1,
+            "us" | "µs" | "μs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return None,
+        };
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+        if whole.is_empty() && decimals.is_empty() {
+            return None;
+        }
+        let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+        nanos = whole.checked_mul(unit).and_then(|part| nanos.checked_add(part))?;
+        let mut size = unit;
+        for digit in decimals.chars() {
+            size /= 10;
+            nanos = nanos.checked_add(u64::from(digit.to_digit(10)?) * size)?;
+        }
+        rest = next;
+    }
+    Some(Duration::from_nanos(nanos).into())
+}
+
+pub(crate) fn error(variable: &'static str, message: impl Into<String>) -> SettingsError {
     SettingsError { variable, message: message.into() }
 }
