@@ -55,6 +55,7 @@ impl App {
         if *self.stopping.borrow() {
             return Err(Error::new(ErrorKind::Unavailable, "the server is stopping"));
         }
+        self.envoy().check_ready()?;
         let mut last = self.readiness.lock().await;
         let now = self.clock.now();
         if let Some((at, answer)) = &*last

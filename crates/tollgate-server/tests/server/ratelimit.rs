@@ -12,7 +12,7 @@ use tollgate_protocol::protobuf::envoy::service::ratelimit::v3::rate_limit_servi
 use tollgate_protocol::protobuf::envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse,
 };
-use tollgate_ratelimit_config::{DomainFile, Options, RateLimitConfig};
+use tollgate_ratelimit_config::{DomainFile, Options, RateLimitConfig, Readiness};
 use tollgate_server::{
     App, EnvoyAnswer, EnvoyMap, EnvoyRule, MetricsPage, RateLimitOptions, RateLimits,
 };
@@ -273,6 +273,41 @@ async fn descriptors_that_nothing_matches_are_counted_and_may_be_denied() {
     let response = ask(&server, [("client", "c"), ("misspelt", "a")]).await;
     assert_eq!(codes(&response), (Code::OverLimit, vec![Code::Ok, Code::OverLimit]));
     assert_eq!(remaining(&ask(&server, [("client", "c")]).await), [4], "nothing was charged");
+}
+
+/// A reload replaces the policies first. A request in between still meets a limit that is withdrawn, and no error.
+#[tokio::test]
+async fn a_limit_is_decided_while_it_is_withdrawn() {
+    let server = server(RateLimitOptions::default()).await;
+    ask(&server, [("client", "a")]).await;
+    server.app.replace_policies(policies()).unwrap();
+    let response = ask(&server, [("client", "a")]).await;
+    assert_eq!((codes(&response).0, remaining(&response)), (Code::Ok, vec![3]));
+}
+
+/// Before a management server has sent limits, domains that no rule names are an error.
+#[tokio::test]
+async fn limits_that_are_expected_are_an_error_until_they_come() {
+    let server = Server::start().await;
+    let rule = EnvoyRule::new("shop", [("client", None)], "gemini", "{client}").unwrap();
+    let map: EnvoyMap = [rule].into_iter().collect();
+    let ready = async || server.get("/readyz").await.status;
+    for (readiness, before) in
+        [(Readiness::Loaded, 503), (Readiness::Always, 200), (Readiness::Domains, 503)]
+    {
+        server.app.replace_envoy(EnvoyMap::default().expect_rate_limits(readiness));
+        assert_eq!(ready().await, before, "{readiness:?}");
+        let status = try_ask(&server, vec![descriptor("client", "a")], 0).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unavailable);
+        server.app.replace_envoy(map.clone().expect_rate_limits(readiness));
+        assert_eq!(codes(&ask(&server, [("client", "a")]).await).0, Code::Ok, "a rule knows it");
+        let none = RateLimits::new(RateLimitConfig::default(), RateLimitOptions::default());
+        let loaded = EnvoyMap::default().expect_rate_limits(readiness).rate_limits(none);
+        server.app.replace_envoy(loaded);
+        assert_eq!(codes(&ask(&server, [("client", "a")]).await).0, Code::Ok);
+        let after = if readiness == Readiness::Domains { 503 } else { 200 };
+        assert_eq!(ready().await, after, "{readiness:?}");
+    }
 }
 
 /// The pages of the service, and nothing of the broker.

@@ -112,11 +112,12 @@ impl LimitStats {
         Arc::clone(limits.entry(key).or_default())
     }
 
-    /// Returns the counters for Prometheus; empty if nothing was loaded. In OpenMetrics the name of a counter ends in `_total`,
+    /// Returns the counters for Prometheus; empty if no configuration was expected. In OpenMetrics the name of a counter ends in `_total`,
     /// and these do not, so their type is `unknown` there.
     pub(crate) fn text(&self, is_open_metrics: bool) -> String {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        if read(&self.loaded) == 0 {
+        let used = [&self.loaded, &self.not_loaded, &self.service_errors];
+        if used.into_iter().all(|counter| read(counter) == 0) {
             return String::new();
         }
         let kind = if is_open_metrics { "unknown" } else { "counter" };

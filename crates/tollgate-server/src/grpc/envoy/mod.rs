@@ -76,6 +76,7 @@ async fn decide(
     {
         return ratelimit::decide(app, caller, limits, request).await;
     }
+    map.check_loaded(&request.domain).inspect_err(|_| app.limit_stats().failed(false))?;
     let mut charges: Vec<DescriptorCharge> = Vec::new();
     let mut matched = Vec::with_capacity(request.descriptors.len());
     for descriptor in &request.descriptors {

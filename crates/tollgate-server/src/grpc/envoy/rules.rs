@@ -10,7 +10,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tollgate::core::REQUESTS;
 use tollgate::{Error, ErrorKind};
 use tollgate_protocol::protobuf::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use tollgate_ratelimit_config::Pattern;
+use tollgate_ratelimit_config::{Pattern, Readiness};
 
 use super::ratelimit::RateLimits;
 use crate::app::ServerOptions;
@@ -175,6 +175,8 @@ pub struct EnvoyMap {
     rules: Vec<EnvoyRule>,
     unmatched: EnvoyAnswer,
     rate_limits: Option<Arc<RateLimits>>,
+    /// Set if a management server sends the limits.
+    expected: Option<Readiness>,
 }
 
 impl EnvoyMap {
@@ -190,6 +192,36 @@ impl EnvoyMap {
     pub fn rate_limits(mut self, limits: RateLimits) -> Self {
         self.rate_limits = Some(Arc::new(limits));
         self
+    }
+
+    /// Expects the limits of a management server. Until they are set, requests of domains that no rule names are an error, so
+    /// that Envoy decides by its failure mode. `readiness` is when the server is ready.
+    #[must_use]
+    pub const fn expect_rate_limits(mut self, readiness: Readiness) -> Self {
+        self.expected = Some(readiness);
+        self
+    }
+
+    /// Returns an error if limits that are expected have not come yet and nothing else is known of `domain`.
+    pub(super) fn check_loaded(&self, domain: &str) -> Result<(), Error> {
+        if self.expected.is_none() || self.rate_limits.is_some() || self.has_domain(domain) {
+            return Ok(());
+        }
+        Err(unavailable("there are no limits yet: the management server has not sent any"))
+    }
+
+    /// Returns an error if the server is not ready, because limits that are expected have not come yet.
+    pub(crate) fn check_ready(&self) -> Result<(), Error> {
+        let domains = self.rate_limits.as_ref().map(|limits| limits.config().domains().len());
+        match (self.expected, domains) {
+            (Some(Readiness::Loaded | Readiness::Domains), None) => {
+                Err(unavailable("the management server has not sent limits yet"))
+            }
+            (Some(Readiness::Domains), Some(0)) => {
+                Err(unavailable("the management server has withdrawn all limits"))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn find(&self, domain: &str, entries: &[Entry]) -> Option<&EnvoyRule> {
@@ -250,6 +282,10 @@ fn parts_of(template: &str, entries: &[(String, Option<Pattern>)]) -> Result<Vec
 
 const fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b':')
+}
+
+fn unavailable(text: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, text)
 }
 
 fn invalid(text: impl Into<String>) -> Error {
