@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tollgate::ErrorKind;
-use tollgate_ratelimit_config::{ConfigType, RedisSettings, RedisType, Settings, Windows};
+use tollgate_ratelimit_config::{
+    ConfigType, ManagementServer, Readiness, RedisSettings, RedisType, Settings, Windows,
+};
 use tollgate_terminal::Failure;
 use toml::{Table, Value};
 
@@ -62,7 +64,7 @@ fn configuration(settings: &Settings) -> Table {
     server.insert("anonymous".to_owned(), true.into());
     server.insert("log".to_owned(), text(if settings.json_log { "json" } else { "text" }));
     if let Some(age) = &settings.grpc_age_max {
-        server.insert("grpc_age_max".to_owned(), text(age));
+        server.insert("grpc_age_max".to_owned(), text(age.to_string()));
     }
     if let Some(tls) = &settings.tls {
         let mut table = Table::new();
@@ -73,9 +75,15 @@ fn configuration(settings: &Settings) -> Table {
         }
         server.insert("tls".to_owned(), table.into());
     }
-    let ConfigType::Folder(folder) = &settings.config;
     let mut envoy = Table::new();
-    envoy.insert("ratelimit_config".to_owned(), text(folder.display().to_string()));
+    match &settings.config {
+        ConfigType::Folder(folder) => {
+            envoy.insert("ratelimit_config".to_owned(), text(folder.display().to_string()));
+        }
+        ConfigType::ManagementServer(server) => {
+            envoy.insert("xds".to_owned(), xds(server).into());
+        }
+    }
     let windows = match settings.windows {
         Windows::Fixed => "fixed",
         Windows::Rolling => "rolling",
@@ -105,6 +113,50 @@ fn configuration(settings: &Settings) -> Table {
     all.insert("store".to_owned(), store(settings.redis.as_ref()).into());
     all.insert("envoy".to_owned(), envoy.into());
     all
+}
+
+fn xds(server: &ManagementServer) -> Table {
+    let mut xds = Table::new();
+    for (key, value) in [
+        ("server", server.address.clone()),
+        ("node", server.node.clone()),
+        ("retry", server.retry.to_string()),
+        ("retry_max", server.retry_max.to_string()),
+    ] {
+        xds.insert(key.to_owned(), text(value));
+    }
+    for (key, pairs) in [("metadata", &server.metadata), ("headers", &server.headers)] {
+        let pairs: Table = pairs.iter().map(|(key, value)| (key.clone(), text(value))).collect();
+        xds.insert(key.to_owned(), pairs.into());
+    }
+    xds.insert("jitter_per_mille".to_owned(), i64::from(server.jitter_per_mille).into());
+    if let Some(most) = server.message_bytes_max {
+        xds.insert("message_bytes_max".to_owned(), i64::from(most).into());
+    }
+    let ready = match server.readiness {
+        Readiness::Loaded => "loaded",
+        Readiness::Always => "always",
+        Readiness::Domains => "domains",
+    };
+    xds.insert("ready".to_owned(), text(ready));
+    if let Some(tls) = &server.tls {
+        xds.insert("tls".to_owned(), true.into());
+        let [certificate, key] = match &tls.identity {
+            Some([certificate, key]) => [Some(certificate), Some(key)],
+            None => [None, None],
+        };
+        for (name, value) in [
+            ("authority", tls.authority.as_ref()),
+            ("certificate", certificate),
+            ("key", key),
+            ("server_name", tls.server_name.as_ref()),
+        ] {
+            if let Some(value) = value {
+                xds.insert(name.to_owned(), text(value));
+            }
+        }
+    }
+    xds
 }
 
 fn store(redis: Option<&RedisSettings>) -> Table {
@@ -207,5 +259,34 @@ mod tests {
         assert!(matches!(parse(folder.path(), &cluster).gates.store, StoreConfig::Redis(_)));
         let memory = parse(folder.path(), &[("BACKEND_TYPE", "memory"), ("SHADOW_MODE", "true")]);
         assert!(matches!(memory.gates.store, StoreConfig::Memory { .. }));
+    }
+
+    #[test]
+    fn a_management_server_becomes_a_section() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = parse(
+            folder.path(),
+            &[
+                ("BACKEND_TYPE", "memory"),
+                ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+                ("CONFIG_GRPC_XDS_SERVER_URL", "gateway:18001"),
+                ("CONFIG_GRPC_XDS_NODE_METADATA", "zone=a"),
+                ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "x-tenant:t"),
+                ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+                ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "gateway"),
+                ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/certs/tls.crt"),
+                ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "/certs/tls.key"),
+                ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "1000"),
+                ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true"),
+            ],
+        );
+        let server = config.envoy.pushed.unwrap().server;
+        assert_eq!(server.server.to_string(), "https://gateway:18001/");
+        assert_eq!((&*server.node, &*server.metadata["zone"]), ("default", "a"));
+        assert_eq!(server.headers().unwrap()[0].1, "t");
+        assert_eq!((server.message_bytes_max, server.readiness), (1_000, Readiness::Domains));
+        let error = server.client_tls().unwrap_err().to_string();
+        assert!(error.starts_with("/certs/tls.crt cannot be read"), "{error}");
+        assert_eq!(config.gates.policies.iter().count(), 0);
     }
 }

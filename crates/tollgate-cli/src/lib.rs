@@ -31,6 +31,7 @@ mod top;
 mod transfer;
 #[cfg(feature = "translate")]
 mod translate;
+mod xds;
 
 use std::process::ExitCode;
 

@@ -3,6 +3,8 @@
 //! Policies, keys, the mapping of Envoy's descriptors and the gateway's keys, upstreams and routes take effect at once. Addresses and the store cannot change under
 //! open connections, so a file that changes one of them is refused as a whole.
 //!
+//! Limits that a management server sends replace only those that it sent before.
+//!
 //! Files are polled for changed contents every second, so it does not matter how a file is replaced: in place, by a rename
 //! as editors do, or by a symbolic link as in Kubernetes.
 
@@ -11,15 +13,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::signal::unix::Signal;
+use tokio::sync::mpsc;
+use tollgate::policy::Policies;
 use tollgate::{Clock, ErrorKind, Span};
+use tollgate_protocol::protobuf::envoy::service::discovery::v3::DiscoveryResponse;
+use tollgate_ratelimit_config::RateLimitConfig;
 use tollgate_server::{App, Tls};
 
 use tollgate_config::DEFAULT_FILE;
 
 #[cfg(feature = "gateway")]
 use crate::config::GatewayConfig;
-use crate::config::{KeyConfig, ServeConfig};
+use crate::config::{KeyConfig, ServeConfig, with_limits};
 use crate::serve::read_keys;
+use crate::xds::Push;
 #[cfg(feature = "gateway")]
 use tollgate_gateway::{Gateway, GatewayOptions};
 use tollgate_terminal::Failure;
@@ -71,6 +78,8 @@ pub(crate) struct Reload {
     pub(crate) gateway: Option<Arc<Gateway>>,
     /// Whether other machines can reach the broker and only keys protect it.
     pub(crate) needs_keys: bool,
+    /// The limits that the management server sent, if it has.
+    pub(crate) limits: Option<RateLimitConfig>,
     /// Whether the last reload was refused.
     pub(crate) refused: bool,
     /// Standard output, if a person reads it.
@@ -78,8 +87,14 @@ pub(crate) struct Reload {
 }
 
 impl Reload {
-    /// Reloads on each signal and on each change that `watch` detects. Never returns.
-    pub(crate) async fn on(&mut self, mut hang_up: Signal, mut watch: Watch, clock: &dyn Clock) {
+    /// Reloads on each signal and on each change that `watch` detects, and takes each of `pushes`. Never returns.
+    pub(crate) async fn on(
+        &mut self,
+        mut hang_up: Signal,
+        mut watch: Watch,
+        mut pushes: mpsc::Receiver<Push>,
+        clock: &dyn Clock,
+    ) {
         loop {
             tokio::select! {
                 Some(()) = hang_up.recv() => {
@@ -90,6 +105,10 @@ impl Reload {
                     if watch.changed(self.digest()) {
                         self.reload();
                     }
+                }
+                Some(push) = pushes.recv() => {
+                    let answer = self.take(&push.response);
+                    push.answer(answer);
                 }
                 else => std::future::pending::<()>().await,
             }
@@ -128,6 +147,58 @@ impl Reload {
         }
     }
 
+    /// Puts the limits of the management server in force, or changes nothing.
+    fn take(&mut self, response: &DiscoveryResponse) -> Result<(), String> {
+        let version = &*response.version_info;
+        let taken = self.replace_limits(response);
+        self.app.limit_stats().loaded(taken.is_ok());
+        let [domains, limits] = taken.inspect_err(|why| {
+            tracing::error!(
+                version,
+                "refused the limits of the management server, those from before stay: {why}"
+            );
+        })?;
+        self.app.reloaded();
+        if domains == 0 {
+            tracing::warn!(
+                version,
+                "the management server withdrew all limits, so that every request is admitted"
+            );
+        } else {
+            tracing::info!(
+                version,
+                domains,
+                limits,
+                "the limits of the management server are in force"
+            );
+        }
+        if let Some(printed) = &self.printed {
+            let line = format!("limits of version {version:?} are in force\n");
+            printed.push(line.as_bytes());
+        }
+        Ok(())
+    }
+
+    /// Returns how many domains and limits there are now.
+    fn replace_limits(&mut self, response: &DiscoveryResponse) -> Result<[usize; 2], String> {
+        let Some(pushed) = &self.running.envoy.pushed else {
+            return Err("no management server is configured".to_owned());
+        };
+        let limits = pushed.check(response).map_err(|error| error.to_string())?;
+        let policies = with_limits(&self.running.gates.policies, Some(&limits))?;
+        self.app.replace_policies(policies).map_err(|error| error.to_string())?;
+        self.app.replace_envoy(self.running.envoy.map_with(Some(&limits)));
+        let counts = [limits.domains().len(), limits.rules().len()];
+        self.limits = Some(limits);
+        Ok(counts)
+    }
+
+    /// Returns the policies of `config`, and those of the limits that the management server sent.
+    fn policies(&self, config: &ServeConfig) -> Result<Policies, Failure> {
+        with_limits(&config.gates.policies, self.limits.as_ref())
+            .map_err(|why| Failure::new(ErrorKind::Invalid, why))
+    }
+
     fn once(&mut self) -> Result<(), Failure> {
         let refuse = |text: &str| Err(Failure::new(ErrorKind::Invalid, text));
         let config = self.source.load()?;
@@ -156,6 +227,9 @@ impl Reload {
         if config.jobs != self.running.jobs {
             return refuse("[translate] changed, which takes a restart");
         }
+        if config.envoy.pushed != self.running.envoy.pushed {
+            return refuse("[envoy.xds] or [envoy] beside it changed, which takes a restart");
+        }
         let keys = read_keys(&config)?;
         if keys.is_none() && self.needs_keys {
             return refuse(
@@ -167,20 +241,20 @@ impl Reload {
         }
         #[cfg(feature = "gateway")]
         let gateway = self.gateway_options(&config)?;
-        self.app.replace_policies(config.gates.policies.clone())?;
+        self.app.replace_policies(self.policies(&config)?)?;
         #[cfg(feature = "gateway")]
         if let Some((gateway, options)) = self.gateway.as_ref().zip(gateway)
             && let Err(error) = gateway.replace(options)
         {
             // The gateway is checked against the policies in force, so they are replaced first, and back.
-            self.app.replace_policies(self.running.gates.policies.clone())?;
+            self.app.replace_policies(self.policies(&self.running)?)?;
             return Err(error.into());
         }
         self.app.replace_keys(keys);
         for warning in &config.envoy.warnings {
             tracing::warn!("{warning}");
         }
-        self.app.replace_envoy(config.envoy.map.clone());
+        self.app.replace_envoy(config.envoy.map_with(self.limits.as_ref()));
         self.running.envoy = config.envoy;
         self.running.gates.policies = config.gates.policies;
         // These name the files to watch from now on.

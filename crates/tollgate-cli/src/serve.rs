@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tollgate::clock::SystemClock;
 use tollgate::observe::{Observed, Observer};
 use tollgate::{Clock, Error, ErrorKind, Span};
@@ -30,6 +30,7 @@ use crate::log;
 use crate::notify;
 use crate::reload::{ConfigSource, Reload, Watch};
 use crate::startup_report::{StartupReport, reachable};
+use crate::xds::XdsClient;
 use tollgate_config::open::{self, Opened, SHUTDOWN_MAX};
 use tollgate_config::sinks::{self, Running};
 use tollgate_terminal::Failure;
@@ -155,6 +156,10 @@ async fn serve(
              a proxy with TLS"
         );
     }
+    if let Some(pushed) = &config.envoy.pushed {
+        // Each connection reads the files again; here a wrong one is an error.
+        pushed.server.client_tls()?;
+    }
     let store = select_store(&config, data)?;
     // With a handler, a write beyond the limit of file sizes fails, like one on a full disk, and does not end the process.
     let _ = handler(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
@@ -277,6 +282,15 @@ async fn serve(
         }
     };
     let adopting = adopt_keys(permit_keys, Arc::clone(&app));
+    let (pushes, pushed) = mpsc::channel(1);
+    let xds = config.envoy.pushed.as_ref().map(|limits| limits.server.clone());
+    let xds = xds.map(|server| XdsClient::new(server, Arc::clone(&clock), pushes));
+    let following = async {
+        match &xds {
+            Some(client) => client.run().await,
+            None => pending().await,
+        }
+    };
     let mut reload = Reload {
         source,
         running: config,
@@ -285,6 +299,7 @@ async fn serve(
         #[cfg(feature = "gateway")]
         gateway,
         needs_keys,
+        limits: None,
         refused: false,
         printed: (format == OutputFormat::Text).then(|| printed.clone()),
     };
@@ -293,7 +308,8 @@ async fn serve(
         () = hurry => tracing::warn!("stopped by a further signal; calls in flight are cut and keep their estimates"),
         () = adopting => {}
         () = notify::keep_watchdog(&*clock) => {}
-        () = reload.on(hang_up, watch, &*clock) => {}
+        () = following => {}
+        () = reload.on(hang_up, watch, pushed, &*clock) => {}
     }
     if !running.shutdown(clock.now() + SHUTDOWN_MAX).await {
         tracing::warn!("a telemetry sink did not finish in time");

@@ -130,7 +130,12 @@ impl StartupReport {
     /// Formats the report of a drop-in for envoyproxy/ratelimit with further pages at `pages`.
     pub(crate) fn drop_in_text(&self, config: &ServeConfig, pages: &[SocketAddr]) -> String {
         let grpc = self.grpc.as_deref().unwrap_or("off");
-        let limits = config.envoy.folder.as_deref().map(|folder| folder.display().to_string());
+        let folder = config.envoy.folder.as_deref().map(|folder| folder.display().to_string());
+        let server = || {
+            let server = &config.envoy.pushed.as_ref()?.server;
+            Some(format!("{} (xDS, node {})", server.server.authority()?, server.node))
+        };
+        let limits = folder.or_else(server);
         let pages: Vec<String> = pages.iter().map(|at| format!("http://{at}")).collect();
         format!(
             "rate limit service\n  gRPC    {grpc}\n  HTTP    {} (/healthcheck, /json)\n  pages   {} (/rlconfig, /stats, metrics)\n  \

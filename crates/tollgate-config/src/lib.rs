@@ -178,7 +178,8 @@ impl Config {
 
 fn resolve_policies(document: &Document, specs: &[PolicySpec]) -> Result<Policies, Diagnostic> {
     // The limits of envoyproxy/ratelimit are policies, too.
-    let has_limits = document.keys("envoy").iter().any(|key| key == "ratelimit_config");
+    let is_limits = |key: &String| matches!(key.as_str(), "ratelimit_config" | "xds");
+    let has_limits = document.keys("envoy").iter().any(is_limits);
     if specs.is_empty() && !has_limits {
         return Err(document.whole_error(
             "has no policy; add one, as in [[policy]] with name = \"api\" and limits = [{ name = \"burst\", \

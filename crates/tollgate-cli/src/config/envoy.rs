@@ -9,13 +9,16 @@ use tollgate::internal::Step;
 use tollgate::policy::{Policies, Rule};
 use tollgate::{Limit, Policy};
 use tollgate_config::{Diagnostic, Document};
-use tollgate_ratelimit_config::{Options, RateLimitConfig, Windows};
+use tollgate_protocol::protobuf::envoy::service::discovery::v3::DiscoveryResponse;
+use tollgate_ratelimit_config::{ConfigError, DomainFile, Options, RateLimitConfig, Windows};
 use tollgate_server::{EnvoyAnswer, EnvoyMap, EnvoyRule, RateLimitOptions, RateLimits};
+
+use super::xds::{XdsConfig, XdsTable};
 
 /// What descriptors of Envoy mean.
 #[derive(Debug, Default)]
 pub(crate) struct EnvoyConfig {
-    /// The rules, and the configuration of envoyproxy/ratelimit.
+    /// The rules, and the configuration of envoyproxy/ratelimit, unless a management server sends it.
     pub(crate) map: EnvoyMap,
     /// The policies of that configuration.
     pub(super) policies: Vec<Policy>,
@@ -23,6 +26,57 @@ pub(crate) struct EnvoyConfig {
     pub(crate) folder: Option<PathBuf>,
     /// Lines of it that have no effect.
     pub(crate) warnings: Vec<String>,
+    /// The management server that sends that configuration instead.
+    pub(crate) pushed: Option<PushedLimits>,
+}
+
+/// Limits that a management server sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PushedLimits {
+    /// The server.
+    pub(crate) server: XdsConfig,
+    options: Options,
+    answers: RateLimitOptions,
+}
+
+impl EnvoyConfig {
+    /// Returns the rules, and `limits` if a management server has sent them.
+    pub(crate) fn map_with(&self, limits: Option<&RateLimitConfig>) -> EnvoyMap {
+        match (&self.pushed, limits) {
+            (Some(pushed), Some(limits)) => {
+                let limits = RateLimits::new(limits.clone(), pushed.answers.clone());
+                self.map.clone().rate_limits(limits)
+            }
+            _ => self.map.clone(),
+        }
+    }
+}
+
+impl PushedLimits {
+    /// Decodes and checks what the server sent.
+    pub(crate) fn check(
+        &self,
+        response: &DiscoveryResponse,
+    ) -> Result<RateLimitConfig, ConfigError> {
+        RateLimitConfig::new(DomainFile::from_resources(&response.resources)?, self.options)
+    }
+}
+
+/// Returns `policies`, and those of `limits`.
+///
+/// # Errors
+/// If a policy has the name of a limit.
+pub(crate) fn with_limits(
+    policies: &Policies,
+    limits: Option<&RateLimitConfig>,
+) -> Result<Policies, String> {
+    let limits = || limits.into_iter().flat_map(RateLimitConfig::policies);
+    if let Some(limit) = limits().find(|limit| policies.get(limit.name()).is_ok()) {
+        let name = limit.name();
+        return Err(format!("the policy {name:?} is the name of a limit, too; rename the policy"));
+    }
+    let all = policies.iter().chain(limits()).cloned();
+    Policies::new(all).map_err(|error| error.to_string())
 }
 
 /// One rule as it is written.
@@ -52,6 +106,7 @@ struct EntryTable {
 #[serde(deny_unknown_fields)]
 struct SettingsTable {
     ratelimit_config: Option<String>,
+    xds: Option<XdsTable>,
     merge_domains: Option<bool>,
     windows: Option<String>,
     calendar_months: Option<bool>,
@@ -78,7 +133,7 @@ pub(super) fn resolve(document: &Document, policies: &Policies) -> Result<EnvoyC
         let message = "a rule is written with two brackets, as in [[envoy]], or as [[envoy.rule]] beside [envoy]";
         return Err(document.error(&["envoy"], message));
     }
-    let table: SettingsTable = document.section("envoy")?.unwrap_or_default();
+    let mut table: SettingsTable = document.section("envoy")?.unwrap_or_default();
     let at = |index| vec![Step::Field("rule"), Step::Element(index)];
     let mut map = rules(document, &table.rule, policies, at)?;
     if let Some(text) = &table.unmatched {
@@ -87,18 +142,63 @@ pub(super) fn resolve(document: &Document, policies: &Policies) -> Result<EnvoyC
             document.error(&["envoy", "unmatched"], message)
         })?);
     }
-    let Some(path) = &table.ratelimit_config else {
-        if let Some(key) =
-            document.keys("envoy").into_iter().find(|key| key != "rule" && key != "unmatched")
-        {
-            let message = format!(
-                "{key} needs ratelimit_config, the folder of an envoyproxy/ratelimit configuration"
-            );
-            return Err(document.error(&["envoy", &key], message));
+    let wrong = |key: &str, message: String| document.error(&["envoy", key], message);
+    let source = match (&table.ratelimit_config, table.xds.take()) {
+        (None, None) => {
+            let mut keys = document.keys("envoy").into_iter();
+            if let Some(key) = keys.find(|key| key != "rule" && key != "unmatched") {
+                let message = format!(
+                    "{key} needs ratelimit_config, the folder of an envoyproxy/ratelimit configuration, or xds, the server of one"
+                );
+                return Err(wrong(&key, message));
+            }
+            return Ok(EnvoyConfig { map, ..EnvoyConfig::default() });
         }
-        return Ok(EnvoyConfig { map, ..EnvoyConfig::default() });
+        (Some(_), Some(_)) => {
+            let message = "ratelimit_config and xds exclude each other; limits come from one place";
+            return Err(wrong("xds", message.to_owned()));
+        }
+        (Some(path), None) => LimitsSource::Folder(document.folder().join(path)),
+        (None, Some(xds)) => LimitsSource::Server(Box::new(XdsConfig::resolve(document, xds)?)),
     };
-    let folder = document.folder().join(path);
+    let (options, answers) = limit_options(document, table)?;
+    let folder = match source {
+        LimitsSource::Folder(folder) => folder,
+        LimitsSource::Server(server) => {
+            return Ok(EnvoyConfig {
+                map: map.expect_rate_limits(server.readiness),
+                pushed: Some(PushedLimits { server: *server, options, answers }),
+                ..EnvoyConfig::default()
+            });
+        }
+    };
+    let config = RateLimitConfig::read(&folder, options)
+        .map_err(|error| wrong("ratelimit_config", error.to_string()))?;
+    if config.domains().len() == 0 {
+        let message = format!("there is no .yaml file in {}", folder.display());
+        return Err(wrong("ratelimit_config", message));
+    }
+    with_limits(policies, Some(&config)).map_err(|error| wrong("ratelimit_config", error))?;
+    Ok(EnvoyConfig {
+        policies: config.policies().cloned().collect(),
+        warnings: config.warnings().iter().map(ToString::to_string).collect(),
+        folder: Some(folder),
+        map: map.rate_limits(RateLimits::new(config, answers)),
+        pushed: None,
+    })
+}
+
+/// Where limits of envoyproxy/ratelimit come from.
+enum LimitsSource {
+    Folder(PathBuf),
+    Server(Box<XdsConfig>),
+}
+
+/// Returns how limits are counted and requests are answered.
+fn limit_options(
+    document: &Document,
+    table: SettingsTable,
+) -> Result<(Options, RateLimitOptions), Diagnostic> {
     let wrong = |key: &str, message: String| document.error(&["envoy", key], message);
     let windows = match table.windows.as_deref() {
         None | Some("fixed") => Windows::Fixed,
@@ -122,21 +222,6 @@ pub(super) fn resolve(document: &Document, policies: &Policies) -> Result<EnvoyC
         windows,
         calendar_months: table.calendar_months.unwrap_or(false),
     };
-    let config = RateLimitConfig::read(&folder, options)
-        .map_err(|error| wrong("ratelimit_config", error.to_string()))?;
-    if config.domains().len() == 0 {
-        let message = format!("there is no .yaml file in {}", folder.display());
-        return Err(wrong("ratelimit_config", message));
-    }
-    for policy in config.policies() {
-        if policies.get(policy.name()).is_ok() {
-            let message = format!(
-                "the policy {:?} is the name of a limit in ratelimit_config, too; rename the policy",
-                policy.name()
-            );
-            return Err(wrong("ratelimit_config", message));
-        }
-    }
     let answers = RateLimitOptions {
         near_limit_per_mille: near,
         shadow: table.shadow.unwrap_or(false),
@@ -145,12 +230,7 @@ pub(super) fn resolve(document: &Document, policies: &Policies) -> Result<EnvoyC
         request_headers: table.request_headers,
         dynamic_metadata: table.dynamic_metadata.unwrap_or(false),
     };
-    Ok(EnvoyConfig {
-        policies: config.policies().cloned().collect(),
-        warnings: config.warnings().iter().map(ToString::to_string).collect(),
-        folder: Some(folder),
-        map: map.rate_limits(RateLimits::new(config, answers)),
-    })
+    Ok((options, answers))
 }
 
 fn rules(
@@ -257,6 +337,8 @@ limits = [{ name = "slots", unit = "requests", rule = "concurrency", limit = 2, 
                 .map_err(|error| error.to_string())
         };
         parse("unmatched = \"deny\"", "always = \"allow\"").unwrap();
+        let xds = parse("xds = { server = \"[::1]:18000\" }\nshadow = true", "always = \"allow\"");
+        assert!(xds.unwrap().envoy.pushed.is_some());
         for (settings, more, wanted) in [
             (
                 "unmatched = \"refuse\"",
@@ -267,6 +349,37 @@ limits = [{ name = "slots", unit = "requests", rule = "concurrency", limit = 2, 
             ("", "always = \"deny\"\npolicy = \"api\"", "t.toml:13: always needs no policy"),
             ("", "policy = \"api\"", "t.toml:11: a rule needs policy and subject"),
             ("shadow = true", "always = \"deny\"", "t.toml:9: shadow needs ratelimit_config"),
+            (
+                "ratelimit_config = \"a\"\nxds = { server = \"a:1\" }",
+                "always = \"deny\"",
+                "t.toml:10: ratelimit_config and xds exclude each other",
+            ),
+            (
+                "xds = { server = \"a\" }",
+                "always = \"deny\"",
+                "t.toml:9: server \"a\" is not a host and port",
+            ),
+            ("xds = { server = \"a:1\", retry = \"0s\" }", "always = \"deny\"", "t.toml:9: retry"),
+            (
+                "xds = { server = \"a:1\", authority = \"ca.crt\" }",
+                "always = \"deny\"",
+                "t.toml:9: authority is for TLS; add tls = true",
+            ),
+            (
+                "xds = { server = \"a:1\", tls = true, certificate = \"c\" }",
+                "always = \"deny\"",
+                "t.toml:9: certificate needs key",
+            ),
+            (
+                "xds = { server = \"a:1\", headers = { \"a b\" = \"secret\" } }",
+                "always = \"deny\"",
+                "t.toml:9: \"a b\" is not the name of a header",
+            ),
+            (
+                "xds = { server = \"a:1\", ready = \"soon\" }",
+                "always = \"deny\"",
+                "t.toml:9: ready \"soon\" is none of",
+            ),
             ("domain = \"shop\"", "always = \"deny\"", "a rule is written with two brackets"),
             (
                 "ratelimit_config = \"none.yaml\"",

@@ -6,6 +6,7 @@ mod envoy;
 mod gateway;
 mod keys;
 mod server;
+mod xds;
 
 use std::path::{Path, PathBuf};
 
@@ -15,11 +16,12 @@ use tollgate::policy::Policies;
 use tollgate_config::{Config, Diagnostic};
 use tollgate_server::{AuditOptions, check_policy_name};
 
-pub(crate) use envoy::EnvoyConfig;
+pub(crate) use envoy::{EnvoyConfig, with_limits};
 #[cfg(feature = "gateway")]
 pub(crate) use gateway::{GatewayConfig, UpstreamConfig};
 pub(crate) use keys::KeyConfig;
 pub(crate) use server::{Listen, LogFormat, ServerConfig};
+pub(crate) use xds::XdsConfig;
 
 /// The configuration of a broker.
 #[derive(Debug)]

@@ -142,7 +142,7 @@ impl Broker {
 }
 
 /// The lines of `log`, read as they come: an unread log would block the broker.
-fn lines_of(log: ChildStderr) -> Receiver<String> {
+pub(crate) fn lines_of(log: ChildStderr) -> Receiver<String> {
     let (sender, lines) = channel();
     std::thread::spawn(move || {
         let mut log = BufReader::new(log);
