@@ -1,6 +1,6 @@
 // Limited subjects: most often, most recently, and the standing of one subject.
 
-import { bar, byId, clock, element, millis, number, read, Refused, write } from "/dashboard/page.js";
+import { bar, byId, caller, clock, element, millis, number, read, Refused, write } from "/dashboard/page.js";
 
 const RECENT = 12;
 const TOP = 8;
@@ -27,7 +27,7 @@ export async function showStanding(signal) {
   let shown;
   try {
     const { subject, policy, limits } = await read(`/v1/standing?${new URLSearchParams(asked)}`, signal);
-    shown = [element("h3", {}, subject, element("span", { className: "soft" }, ` under ${policy}`)), ...limits.map(limitStanding)];
+    shown = [element("h3", {}, caller(subject), element("span", { className: "soft" }, ` under ${policy}`)), ...limits.map(limitStanding)];
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     shown = [element("p", { className: "error" }, error.message)];
@@ -55,7 +55,7 @@ const CARRIED = "cl.throttle";
 function topRow(limited, most) {
   const sure = limited.error ? ` (at least ${number(limited.count - limited.error)})` : "";
   const row = [
-    element("span", { className: "who" }, element("strong", {}, limited.subject), element("span", { className: "soft" }, limited.policy)),
+    element("span", { className: "who" }, element("strong", {}, caller(limited.subject)), element("span", { className: "soft" }, limited.policy)),
     element("span", { className: "count" }, number(limited.count), element("span", { className: "soft" }, sure)),
     bar((100 * limited.count) / most, "stop")];
   if (limited.policy === CARRIED) {
@@ -86,7 +86,7 @@ async function showTop(signal) {
 
 const COLUMNS = [
   ["when", "", (record) => clock(record.at)],
-  ["subject", "who", (record) => record.subject],
+  ["subject", "who", (record) => caller(record.subject)],
   ["policy", "", (record) => record.policy],
   ["limit", "", (record) => record.limit ?? "–"],
   ["asked", "number", (record) => (record.asked ? `${number(record.asked)} ${record.unit}` : "–")],
@@ -96,8 +96,8 @@ const COLUMNS = [
 /** The other charges of an ask with several: those that refused it as well say by which limit. */
 function otherCharges(record) {
   const isBinding = ({ policy, subject }) => policy === record.policy && subject === record.subject;
-  const name = ({ policy, subject, refused }) => `${policy}:${subject}${refused?.length ? ` (${refused.join(", ")} refused, too)` : ""}`;
-  return (record.charges ?? []).filter((charge) => !isBinding(charge)).map(name);
+  const name = ({ policy, subject, refused }) => [`${policy}:`, caller(subject), refused?.length ? ` (${refused.join(", ")} refused, too)` : ""];
+  return (record.charges ?? []).filter((charge) => !isBinding(charge)).flatMap((charge, place) => [place ? ", " : "with ", ...name(charge)]);
 }
 
 function recordRow(record) {
@@ -108,7 +108,7 @@ function recordRow(record) {
       const notes = [record.outcome === "shadow_denied" && "only in shadow", record.outcome === "admitted" && "admitted", record.degraded && "degraded"];
       for (const note of notes.filter(Boolean)) cell.append(" ", element("span", { className: "tag" }, note));
       const others = otherCharges(record);
-      if (others.length) cell.append(element("div", { className: "soft charges" }, `with ${others.join(", ")}`));
+      if (others.length) cell.append(element("div", { className: "soft charges" }, ...others));
     }
     return cell;
   });

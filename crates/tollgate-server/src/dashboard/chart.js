@@ -22,7 +22,8 @@ function path(values, most, isFilled) {
   const x = (place) => (WIDTH * (place + secs - values.length)) / (secs - 1);
   const y = (value) => HEIGHT - ((HEIGHT - TOP) * value) / most;
   const points = values.map((value, place) => `${x(place).toFixed(1)} ${y(value).toFixed(1)}`);
-  if (!points.length) return "";
+  // A line along the bottom would read as a value.
+  if (values.every((value) => value === 0)) return "";
   const line = `M${points.join("L")}`;
   return isFilled ? `${line}L${WIDTH} ${HEIGHT}L${x(0).toFixed(1)} ${HEIGHT}Z` : line;
 }

@@ -1,16 +1,16 @@
 // The gateway for LLM APIs: its queue, and each model at each upstream. Hidden on a broker without one.
 
-import { byId, clock, element, micros, millis, number, write } from "/dashboard/page.js";
+import { byId, clock, counted, element, micros, millis, number, write } from "/dashboard/page.js";
 
 const KIB = 1024;
 
 function bytes(value) {
-  if (value < KIB) return `${number(value)} bytes`;
+  if (value < KIB) return counted(value, "byte");
   if (value < KIB * KIB) return `${number(Math.ceil(value / KIB))} KiB`;
   return `${(value / KIB / KIB).toFixed(1)} MiB`;
 }
 
-const calls = (count) => `${number(count)} ${count === 1 ? "call" : "calls"}`;
+const calls = (count) => counted(count, "call");
 
 function queueText(gateway) {
   const at = `${calls(gateway.in_flight)} at a provider, ${bytes(gateway.held_bytes)} held`;

@@ -2,7 +2,7 @@
 
 import { lookUp, showAudit, showStanding } from "/dashboard/audit.js";
 import { showGateway } from "/dashboard/gateway.js";
-import { byId, clock, micros, number, rate, read, Refused, useKey, write } from "/dashboard/page.js";
+import { byId, clock, counted, micros, number, rate, read, Refused, useKey, write } from "/dashboard/page.js";
 import { forget, listPolicies, showCounts } from "/dashboard/policies.js";
 import { showWaiting } from "/dashboard/waiting.js";
 
@@ -24,15 +24,15 @@ function showTiles(stats, rates) {
   write("store", store.degraded ? "away" : "answers");
   byId("store").className = store.degraded ? "stop" : "go";
   const failed = sum("failed");
-  const owing = store.owing ? `${number(store.owing)} subjects owe it` : "";
-  write("store-more", [store.kind, failed ? `${number(failed)} asks failed` : "", owing].filter(Boolean).join(" · "));
+  const owing = store.owing ? counted(store.owing, "subject owes it", "subjects owe it") : "";
+  write("store-more", [store.kind, failed ? `${counted(failed, "ask")} failed` : "", owing].filter(Boolean).join(" · "));
   const banner = byId("degraded");
   banner.hidden = !store.degraded;
   if (store.degraded) {
     const since = store.degraded_since ? ` since ${clock(store.degraded_since)}` : "";
     write("degraded", `Degraded${since}: the store does not answer, and decisions are made without it as each policy says.`);
   }
-  const dropped = stats.audit.dropped ? `, ${number(stats.audit.dropped)} records of the audit dropped` : "";
+  const dropped = stats.audit.dropped ? `, ${counted(stats.audit.dropped, "record")} of the audit dropped` : "";
   write("since", `counting since ${new Date(stats.since).toLocaleString()}${dropped}`);
 }
 

@@ -24,7 +24,18 @@ export function write(id, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+// Characters that change how the text around them is read: controls, directions, and those without a width.
+const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
+const escaped = (character) => `\\u{${character.charCodeAt(0).toString(16)}}`;
+
+/** A subject, tenant or other text of a caller: isolated, so that its direction ends with it, and with invisible characters escaped. */
+export const caller = (text) => element("bdi", {}, text.replace(INVISIBLE, escaped));
+
 export const number = (value) => value.toLocaleString("en");
+
+/** A number with its noun, as in "1 call" and "1,200 calls". */
+export const counted = (value, one, many = `${one}s`) => `${number(value)} ${value === 1 ? one : many}`;
 
 export const rate = (value) => (value > 0 && value < 10 ? value.toFixed(1) : number(Math.round(value)));
 

@@ -1,7 +1,7 @@
 // The policies in force, with what is admitted and refused under each.
 
 import { chart } from "/dashboard/chart.js";
-import { byId, element, number, rate, read } from "/dashboard/page.js";
+import { byId, caller, counted, element, number, rate, read } from "/dashboard/page.js";
 
 const COLUMNS = [
   ["limit", "", (limit) => limit.name],
@@ -11,6 +11,10 @@ const COLUMNS = [
   ["effective", "number", (limit) => number(limit.effective)],
 ];
 
+// Stores outside of the broker, which decides without them while they are away.
+const STORES_APART = new Set(["redis", "postgres", "dynamodb", "broker"]);
+
+let storeKind = "";
 const shown = new Map(); // policy name -> the nodes that change every second
 let listed = ""; // the policies on the page, to notice a change
 
@@ -35,7 +39,7 @@ function overrideTable(policy) {
       cell.dataset.label = label;
       return cell;
     });
-    return element("tr", {}, element("th", { scope: "row" }, subject), ...cells);
+    return element("tr", {}, element("th", { scope: "row" }, caller(subject)), ...cells);
   });
   return element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
 }
@@ -44,7 +48,7 @@ function overrides(policy) {
   const { length } = policy.overridden;
   if (!length) return [];
   const more = length < policy.overrides ? `, the first ${number(length)}` : "";
-  const title = element("summary", {}, `${number(Math.max(policy.overrides, length))} with other numbers${more}`);
+  const title = element("summary", {}, `${counted(Math.max(policy.overrides, length), "subject")} with other numbers${more}`);
   return [element("details", { className: "overrides", open: length <= 4 }, title, overrideTable(policy))];
 }
 
@@ -54,7 +58,7 @@ function card(name, tags, more) {
     drawing,
     scale: element("span", { className: "scale" }),
     admitted: element("span", { className: "rate go" }, "–"),
-    refused: element("span", { className: "rate stop" }, "–"),
+    refused: element("span", { className: "rate" }, "–"),
     totals: element("p", { className: "soft totals" }),
   };
   shown.set(name, nodes);
@@ -72,17 +76,18 @@ function policyCard(policy) {
   const tags = [];
   if (policy.shadow) tags.push("shadow: never refuses");
   if (policy.block_ttl) tags.push(`leased for ${policy.block_ttl}`);
-  if (policy.overrides) tags.push(`${number(policy.overrides)} override${policy.overrides === 1 ? "" : "s"}`);
-  tags.push(`without a store: ${policy.on_store_failure}`);
-  const limits = policy.limits.length === 1 ? "1 limit" : `${policy.limits.length} limits`;
+  if (policy.overrides) tags.push(counted(policy.overrides, "override"));
+  if (STORES_APART.has(storeKind)) tags.push(`without its store: ${policy.on_store_failure}`);
+  const limits = counted(policy.limits.length, "limit");
   const isWide = matchMedia("(min-width: 40.01rem)").matches;
   const details = element("details", { open: isWide && policy.limits.length <= 4 }, element("summary", {}, limits), limitTable(policy));
   return card(policy.name, tags, [details, ...overrides(policy)]);
 }
 
 export async function listPolicies(signal) {
-  const { policies } = await read("/v1/policies", signal);
-  const now = JSON.stringify(policies);
+  const [{ policies }, { store }] = await Promise.all([read("/v1/policies", signal), read("/v1/stats", signal)]);
+  storeKind = store.kind;
+  const now = JSON.stringify([policies, storeKind]);
   if (now === listed) return;
   listed = now;
   shown.clear();
@@ -121,6 +126,7 @@ export function showCounts(stats) {
     sum.refused += refused;
     nodes.admitted.textContent = rate(admitted);
     nodes.refused.textContent = rate(refused);
+    nodes.refused.classList.toggle("stop", refused > 0);
     nodes.scale.textContent = `${number(nodes.drawing.add(admitted, refused))}/s`;
   }
   before = { at, counts: new Map(stats.policies.map((counts) => [counts.name, counts])) };

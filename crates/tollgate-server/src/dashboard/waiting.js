@@ -1,19 +1,19 @@
 // Asks that wait: the longest queues, and which tenants take turns in them.
 
-import { bar, byId, element, number, read, write } from "/dashboard/page.js";
+import { bar, byId, caller, counted, element, number, read, write } from "/dashboard/page.js";
 
 const QUEUES = 4;
 const TENANTS = 6;
 
 function tenantRow({ tenant, weight, waiting }, most) {
-  const who = element("span", { className: "who" }, element("strong", {}, tenant));
+  const who = element("span", { className: "who" }, element("strong", {}, caller(tenant)));
   if (weight !== 1) who.append(" ", element("span", { className: "tag", title: "How often it is served, compared with the others" }, `weight ${number(weight)}`));
   return element("li", { className: "tenant" }, who, element("span", { className: "count" }, number(waiting)), bar((100 * waiting) / most, ""));
 }
 
 function queueNodes({ policy, subject, waiting, tenant_count, tenants }) {
   const title = element("div", { className: "top" },
-    element("span", { className: "who" }, element("strong", {}, subject), element("span", { className: "soft" }, policy)),
+    element("span", { className: "who" }, element("strong", {}, caller(subject)), element("span", { className: "soft" }, policy)),
     element("span", { className: "count" }, `${number(waiting)} waiting`));
   // Asks with one charge wait for a limit of their own: no other tenant takes a turn.
   const isOwn = tenant_count === 1 && tenants[0].tenant === subject && tenants[0].weight === 1;
@@ -32,7 +32,7 @@ export async function showWaiting(signal) {
   if (waiting) byId("waiting-section").hidden = false;
   const shown = queues.slice(0, QUEUES);
   const more = queue_count - shown.length;
-  write("waiting-note", !waiting ? "No ask waits." : more ? `${number(waiting)} wait in all, in ${number(queue_count)} queues.` : "Tenants take turns, by their weight.");
+  write("waiting-note", !waiting ? "No ask waits." : more ? `${counted(waiting, "ask waits", "asks wait")} in ${counted(queue_count, "queue")}.` : "Tenants take turns, by their weight.");
   const now = JSON.stringify(shown);
   if (now === queuesShown) return;
   queuesShown = now;
