@@ -25,6 +25,7 @@ pub use snapshot::{
 };
 pub use wait_queues::{Ticket, WAITERS_MAX};
 
+use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -117,6 +118,11 @@ impl<G: Gate> Queue<G> {
     /// Returns what waits now: the longest queues, and in each the tenants with the most waiters.
     pub fn snapshot(&self) -> QueuesSnapshot {
         if self.waiting() == 0 { QueuesSnapshot::default() } else { lock(&self.queues).snapshot() }
+    }
+
+    /// Returns how many asks wait in the queues of each policy. An ask with several charges waits in one queue for each.
+    pub fn waiting_by_policy(&self) -> BTreeMap<Box<str>, usize> {
+        if self.waiting() == 0 { BTreeMap::new() } else { lock(&self.queues).waiting_by_policy() }
     }
 
     /// Waits until `ask` is admitted, at most until `deadline`; a denial then says how much longer it would have

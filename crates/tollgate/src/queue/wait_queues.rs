@@ -7,7 +7,7 @@
 //! smallest part of the policy's limits per weight while the queue lasted: its virtual time. A tenant that starts to wait
 //! begins at the virtual time of the next, so it can neither save up turns nor be made to pay for those of others.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -328,6 +328,15 @@ impl WaitQueues {
                 .map(|(_, key, queue)| queue.snapshot(key))
                 .collect(),
         }
+    }
+
+    /// Returns how many asks wait under each policy.
+    pub(super) fn waiting_by_policy(&self) -> BTreeMap<Box<str>, usize> {
+        let mut sums = BTreeMap::new();
+        for (key, queue) in &self.queues {
+            *sums.entry(key.policy.clone()).or_default() += queue.waiting();
+        }
+        sums
     }
 
     /// Returns the amounts of the asks that wait and are served before `place`, first to last; of the whole queue without one.
