@@ -366,6 +366,7 @@ pub(crate) async fn assemble(
         .legacy_fields(config.server.legacy_fields)
         .with_options(ServerOptions { is_loopback, ..config.server.settings.clone() })
         .audit(config.audit, audit_log)
+        .history()
         .health(opened.health(kind))
         .incidents(Arc::clone(&running.recorder), Arc::clone(&running.telemetry) as _);
     if config.gates.telemetry.prometheus {

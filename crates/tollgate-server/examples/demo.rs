@@ -36,7 +36,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .build()?;
     let gate = Arc::new(Memory::new());
     // A server that others share a store with takes its permit key from a secret.
-    let app = App::new(gate, Policies::new([llm, api, trial])?, [7; 32], Arc::new(SystemClock))?;
+    let app = App::new(gate, Policies::new([llm, api, trial])?, [7; 32], Arc::new(SystemClock))?
+        .history();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     println!("dashboard: http://{address}/#policy=llm&subject=project-7");

@@ -16,6 +16,9 @@ pub const TRANSLATION_WAIT_MAX: Span = Span::from_mins(5);
 /// The most such bodies at once, which bounds their memory.
 pub const TRANSLATIONS_AT_ONCE: usize = 4;
 
+/// The most jobs that `GET /v1/translations` lists.
+pub const TRANSLATIONS_SHOWN_MAX: usize = 20;
+
 /// The longest `x-request-id` that is accepted, in bytes.
 pub const REQUEST_ID_BYTES_MAX: usize = 128;
 
@@ -160,3 +163,21 @@ pub const TOP_TURN: Span = Span::from_mins(30);
 
 /// The most policies that are counted separately.
 pub const COUNTED_POLICIES_MAX: usize = 1_024;
+
+/// The buckets of ten seconds that the history keeps: an hour, and a minute more.
+pub const HISTORY_FINE_BUCKETS_MAX: usize = 366;
+
+/// The buckets of five minutes that the history keeps: a day, and one more.
+pub const HISTORY_COARSE_BUCKETS_MAX: usize = 289;
+
+/// The most limits whose refusals the history keeps separately, of all policies together.
+pub const HISTORY_LIMITS_MAX: usize = 1_024;
+
+/// The most subjects whose usage is watched.
+pub const WATCHED_SUBJECTS_MAX: usize = 32;
+
+/// How long a subject is watched after somebody looked at its history.
+pub const WATCH_MAX: Span = Span::from_hours(1);
+
+/// How long a sample of the watched subjects may take.
+pub const WATCH_WAIT_MAX: Span = Span::from_secs(5);

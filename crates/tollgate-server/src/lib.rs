@@ -10,6 +10,7 @@ mod error_log;
 pub mod fuzz;
 mod grpc;
 mod handler;
+mod history;
 mod http;
 pub mod keys;
 mod live_policies;

@@ -206,6 +206,7 @@ pub async fn run(
     tokio::select! {
         () = shutdown => {}
         () = app.live_policies().follow(app.clock()) => {}
+        () = app.keep_history() => {}
         () = server.accept_all(&listeners) => {}
     }
     drop(listeners);

@@ -26,6 +26,9 @@ pub trait Translations: Debug + Send + Sync {
     /// Returns the job `id`, if it exists.
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Translation>, Error>>;
 
+    /// Returns the newest jobs, newest first, at most `limit`.
+    fn recent(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Translation>, Error>>;
+
     /// Returns the translated document of the job `id`, which is finished.
     fn document<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<u8>, Error>>;
 

@@ -143,6 +143,18 @@ impl TranslationService {
         found.await.map_err(|error| self.refused(&error))
     }
 
+    async fn recent_jobs(&self, limit: usize) -> Result<Vec<Translation>, Error> {
+        let store = self.store().await?;
+        let found = async {
+            let mut all = Vec::new();
+            for job in store.jobs().await?.iter().take(limit) {
+                all.push(describe(&**store, job).await?);
+            }
+            Ok(all)
+        };
+        found.await.map_err(|error: crate::Error| self.refused(&error))
+    }
+
     async fn write_document(&self, id: &str) -> Result<Vec<u8>, Error> {
         let (store, id) = (Arc::clone(self.store().await?), id.to_owned());
         let write = async move {
@@ -183,6 +195,10 @@ impl Translations for TranslationService {
 
     fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Translation>, Error>> {
         Box::pin(self.find_job(id))
+    }
+
+    fn recent(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Translation>, Error>> {
+        Box::pin(self.recent_jobs(limit))
     }
 
     fn document<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<u8>, Error>> {

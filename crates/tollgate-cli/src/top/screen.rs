@@ -189,6 +189,7 @@ mod tests {
         });
         Snapshot {
             stats: StatsResponse {
+                broker: "1f2e3d4c".to_owned(),
                 since: at,
                 now: at,
                 policies: vec![counts],

@@ -65,7 +65,7 @@ impl AuditQuery {
 }
 
 /// Refuses a text that no record can have; an empty one is usually an unset variable of a script.
-fn check_length(name: &str, text: Option<&str>, bytes_max: usize) -> Result<(), Error> {
+pub(super) fn check_length(name: &str, text: Option<&str>, bytes_max: usize) -> Result<(), Error> {
     match text.map_or(1, str::len) {
         length if length == 0 || bytes_max < length => {
             let text = format!(
@@ -78,7 +78,7 @@ fn check_length(name: &str, text: Option<&str>, bytes_max: usize) -> Result<(), 
 }
 
 /// Parses a time, or a duration before `now`.
-fn since(text: &str, now: Timestamp) -> Result<Timestamp, Error> {
+pub(super) fn since(text: &str, now: Timestamp) -> Result<Timestamp, Error> {
     if let Ok(ago) = text.parse::<Span>() {
         let micros = now.as_micros().saturating_sub(ago.as_micros());
         return Ok(Timestamp::from_micros(micros));

@@ -8,9 +8,11 @@
 //! cost nothing. A response omits members that do not apply, except in `limits` and `policies`, whose rows all have the
 //! same members.
 
+mod access;
 mod admission;
 mod audit;
 mod forward_auth;
+mod history;
 mod policy;
 mod problem;
 mod queues;
@@ -20,11 +22,16 @@ mod serde_as;
 mod stats;
 mod translation;
 
+pub use access::AccessResponse;
 pub use admission::admission;
 pub use audit::{
     AuditCharge, AuditQuery, AuditRecord, AuditResponse, LimitedSubject, TopQuery, TopResponse,
 };
 pub use forward_auth::ForwardAuthQuery;
+pub use history::{
+    HistoryQuery, HistoryResponse, HistoryStep, LimitHistory, LimitUsage, PolicyHistory,
+    SubjectHistoryResponse,
+};
 pub use policy::{
     FROM_API, FROM_FILE, LimitDescription, OverrideDescription, PoliciesResponse,
     PolicyDescription, window_secs,
@@ -47,4 +54,6 @@ pub use stats::{
     AuditStats, DeploymentStats, GatewayStats, LatencyStats, PolicyCounts, StatsResponse,
     StoreHealth,
 };
-pub use translation::{CancelRequest, GlossaryTerm, Translation, TranslationRequest};
+pub use translation::{
+    CancelRequest, GlossaryTerm, Translation, TranslationRequest, TranslationsResponse,
+};

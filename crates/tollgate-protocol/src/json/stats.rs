@@ -9,6 +9,9 @@ use super::serde_as;
 /// The response of `GET /v1/stats`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StatsResponse {
+    /// Identifies this server until it stops.
+    #[serde(default)]
+    pub broker: String,
     /// When this server started.
     #[serde(with = "serde_as::MaybeTime")]
     pub since: Option<Timestamp>,

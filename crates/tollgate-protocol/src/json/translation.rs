@@ -146,3 +146,10 @@ pub struct Translation {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "serde_as::MaybeTime")]
     pub ended_at: Option<Timestamp>,
 }
+
+/// The response of `GET /v1/translations`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TranslationsResponse {
+    /// The 20 newest jobs, newest first.
+    pub jobs: Vec<Translation>,
+}

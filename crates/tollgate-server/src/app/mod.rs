@@ -3,6 +3,7 @@
 //! Protocols only translate requests and responses. `operations` has what callers do, `queries` what they read, and `mounted` what
 //! a protocol of another crate needs.
 
+mod history;
 mod mounted;
 mod operations;
 mod options;
@@ -22,6 +23,7 @@ use tracing::Instrument as _;
 
 use tollgate::audit::{AuditLog, Outcome, Record};
 use tollgate::incident::Recorder;
+use tollgate::internal::edge::random;
 use tollgate::observe::{Event, Observer};
 use tollgate::overrides::OverrideStore;
 use tollgate::policy::Policies;
@@ -31,6 +33,7 @@ use crate::access::{Access, Caller, Certificate};
 use crate::audit::{AuditOptions, Auditor};
 use crate::bounds::{REFUSED_EVERY, TRANSLATIONS_AT_ONCE};
 use crate::grpc::envoy::{EnvoyMap, LimitStats, Unmatched};
+use crate::history::{History, WatchedSubjects};
 use crate::keys::{KeyHash, Keys, Refused, Scope, Scopes};
 use crate::live_policies::LivePolicies;
 use crate::shutdown_clock::ShutdownClock;
@@ -53,6 +56,11 @@ pub struct App {
     options: ServerOptions,
     clock: Arc<dyn Clock>,
     stats: Stats,
+    /// Identifies this server until it stops.
+    broker_id: String,
+    history: History,
+    watched: WatchedSubjects,
+    keeps_history: bool,
     audit: Auditor,
     health: Option<Box<dyn Fn() -> StoreHealth + Send + Sync>>,
     stopping: watch::Sender<bool>,
@@ -124,6 +132,10 @@ impl App {
             legacy_fields: false,
             options: ServerOptions::default(),
             stats: Stats::since(clock.now()),
+            broker_id: format!("{:08x}", random()),
+            history: History::since(clock.now()),
+            watched: WatchedSubjects::default(),
+            keeps_history: false,
             audit: Auditor::new(AuditOptions::default(), None, clock.now()),
             health: None,
             clock,
@@ -230,6 +242,14 @@ impl App {
     #[must_use]
     pub fn audit(mut self, options: AuditOptions, log: Option<Arc<dyn AuditLog>>) -> Self {
         self.audit = Auditor::new(options, log, self.clock.now());
+        self
+    }
+
+    /// Samples the counts every ten seconds while the server runs, for `GET /v1/history`; by default they are sampled only when it is
+    /// called.
+    #[must_use]
+    pub const fn history(mut self) -> Self {
+        self.keeps_history = true;
         self
     }
 

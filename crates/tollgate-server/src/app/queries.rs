@@ -18,6 +18,7 @@ impl App {
     pub(crate) fn stats(&self) -> StatsResponse {
         let now = self.clock.now();
         StatsResponse {
+            broker: self.broker_id.clone(),
             since: Some(self.stats.began()),
             now: Some(now),
             policies: self.stats.read(&self.policies()),

@@ -1,63 +1,231 @@
-// A chart of what was admitted and refused each second, for the last two minutes.
+// Charts over time: a large one with axes and the values under the pointer, and a small one without. Neither draws a value that is zero
+// as a line along the bottom.
 
-import { drawn, rate } from "/dashboard/page.js";
+import { clock, drawn, element, number, rate } from "/dashboard/page.js";
 
-const SECS = 120;
-const SECS_MIN = 30; // a page that was just opened shows little, but not a speck
-const WIDTH = 600;
-const HEIGHT = 96;
+const WIDTH = 1000;
+const HEIGHT = 100;
 const TOP = 6;
+const TICK_SECS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600];
+const TICK_PIXELS = 84; // a label and the room around it
 
-/** The smallest of 1, 2, 5, 10, … that is not below `most`, so that the scale seldom moves. */
-function scale(most) {
-  let step = 1;
+/** The kinds that are drawn: their class, their name, and whether zero is drawn as part of the line. */
+const KINDS = [
+  { kind: "admitted", mark: "go", label: "admitted", isFilled: true },
+  { kind: "refused", mark: "stop", label: "refused" },
+  { kind: "shadow_denied", mark: "shade", label: "refused in shadow" },
+  { kind: "failed", mark: "warn", label: "failed" },
+];
+
+/** The smallest of 0.1, 0.2, 0.5, 1, … that is not below `most`, so that the scale seldom moves. */
+function roundUp(most) {
+  let step = 0.1;
   for (;;) {
     for (const factor of [1, 2, 5]) if (most <= factor * step) return factor * step;
     step *= 10;
   }
 }
 
-function path(values, most, isFilled) {
-  const secs = Math.max(SECS_MIN, values.length);
-  const x = (place) => (WIDTH * (place + secs - values.length)) / (secs - 1);
+const perSecond = (point, kind) => point.counts[kind] / point.secs;
+
+/** The line of a kind through the middle of each bucket, in pieces where it is not zero. */
+function line(points, window, most, { kind, isFilled }) {
+  const x = (at) => (WIDTH * (at - window.from)) / (window.to - window.from);
   const y = (value) => HEIGHT - ((HEIGHT - TOP) * value) / most;
-  const points = values.map((value, place) => `${x(place).toFixed(1)} ${y(value).toFixed(1)}`);
-  // A line along the bottom would read as a value.
-  if (values.every((value) => value === 0)) return "";
-  const line = `M${points.join("L")}`;
-  return isFilled ? `${line}L${WIDTH} ${HEIGHT}L${x(0).toFixed(1)} ${HEIGHT}Z` : line;
+  const at = points.map((point) => [x((point.from + point.to) / 2), perSecond(point, kind)]);
+  if (!at.some(([, value]) => value > 0)) return { line: "", area: "" };
+  // The first and the last bucket reach to the ends of what is known.
+  at.unshift([x(points[0].from), at[0][1]]);
+  at.push([x(points.at(-1).to), at.at(-1)[1]]);
+  const text = ([left, value]) => `${left.toFixed(1)} ${y(value).toFixed(1)}`;
+  const pieces = [];
+  let piece = [];
+  at.forEach((spot, place) => {
+    const isNear = spot[1] > 0 || at[place - 1]?.[1] > 0 || at[place + 1]?.[1] > 0;
+    if (isNear) piece.push(spot);
+    if (!isNear || place === at.length - 1) {
+      if (piece.length > 1) pieces.push(piece);
+      piece = [];
+    }
+  });
+  const path = pieces.map((spots) => `M${spots.map(text).join("L")}`).join("");
+  const area = isFilled ? pieces.map((spots) => `M${spots[0][0].toFixed(1)} ${HEIGHT}L${spots.map(text).join("L")}L${spots.at(-1)[0].toFixed(1)} ${HEIGHT}Z`).join("") : "";
+  return { line: path, area };
 }
 
+const drawnKinds = (points) => KINDS.filter(({ kind }) => points.some((point) => point.counts[kind] > 0));
+
+const mostOf = (points) => Math.max(0.1, ...points.flatMap((point) => KINDS.map(({ kind }) => perSecond(point, kind))));
+
+/** Draws `points` into `paths` on a scale up to `most`. */
+function drawInto(paths, points, window, most) {
+  for (const each of KINDS) {
+    const { line: path, area } = line(points, window, most, each);
+    paths[each.kind].line.setAttribute("d", path);
+    if (each.isFilled) paths[each.kind].area.setAttribute("d", area);
+  }
+}
+
+function pathsOf() {
+  return Object.fromEntries(KINDS.map(({ kind, mark, isFilled }) => [kind, {
+    area: isFilled && drawn("path", { class: `area ${mark}` }),
+    line: drawn("path", { class: `line ${mark}` }),
+  }]));
+}
+
+const nodesOf = (paths) => Object.values(paths).flatMap(({ area, line: path }) => [area, path].filter(Boolean));
+
+/** A small chart, for a row of a list. */
+export function sparkline() {
+  const paths = pathsOf();
+  const svg = drawn("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+    drawn("path", { class: "grid", d: `M0 ${HEIGHT - 0.5}H${WIDTH}` }), ...nodesOf(paths));
+  return { svg, draw: (points, window) => drawInto(paths, points, window, mostOf(points)) };
+}
+
+function ticks(window, pixels) {
+  const secs = window.to - window.from;
+  const most = Math.max(2, Math.floor(pixels / TICK_PIXELS));
+  const step = TICK_SECS.find((tick) => secs / tick <= most) ?? TICK_SECS.at(-1);
+  // Ticks are at round local times, also where the zone is off by half an hour.
+  const shift = new Date(window.to * 1000).getTimezoneOffset() * 60;
+  const first = Math.ceil((window.from - shift) / step) * step + shift;
+  const all = [];
+  for (let at = first; at <= window.to; at += step) all.push(at);
+  return all;
+}
+
+const hour = (at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+
+/** The values of a bucket, as shown under the pointer and read out. */
+function describe(point) {
+  const parts = KINDS.filter(({ kind }) => kind === "admitted" || point.counts[kind] > 0)
+    .map(({ kind, label, mark }) => ({ mark, text: `${rate(perSecond(point, kind))}/s ${label}` }));
+  if (point.refusedBy.length > 1) for (const [name, count] of point.refusedBy) parts.push({ mark: "", text: `${rate(count / point.secs)}/s by ${name}` });
+  else if (point.refusedBy.length) parts.push({ mark: "", text: `by ${point.refusedBy[0][0]}` });
+  if (point.counts.degraded) parts.push({ mark: "", text: `${rate(perSecond(point, "degraded"))}/s without the store` });
+  if (point.counts.waiting) parts.push({ mark: "", text: `${number(point.counts.waiting)} waiting` });
+  return parts;
+}
+
+/**
+ * A large chart called `name`. The arrow keys move from bucket to bucket, home and end to the first and the last, and escape leaves.
+ */
 export function chart(name) {
-  const parts = {
-    grid: drawn("path", { class: "grid", d: `M0 ${TOP}H${WIDTH}M0 ${(HEIGHT + TOP) / 2}H${WIDTH}M0 ${HEIGHT - 0.5}H${WIDTH}` }),
-    admittedArea: drawn("path", { class: "area go" }),
-    admitted: drawn("path", { class: "line go" }),
-    refusedArea: drawn("path", { class: "area stop" }),
-    refused: drawn("path", { class: "line stop" }),
+  const paths = pathsOf();
+  const cursor = drawn("path", { class: "cursor", d: "" });
+  const started = drawn("path", { class: "started", d: "" });
+  const grid = drawn("path", { class: "grid", d: `M0 ${TOP}H${WIDTH}M0 ${(HEIGHT + TOP) / 2}H${WIDTH}M0 ${HEIGHT - 0.5}H${WIDTH}` });
+  const svg = drawn("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+    grid, started, ...nodesOf(paths), cursor);
+  const scale = element("span", { className: "scale", ariaHidden: "true" });
+  const tip = element("div", { className: "tip", hidden: true, ariaHidden: "true" });
+  const axis = element("div", { className: "axis", ariaHidden: "true" });
+  const plot = element("div", { className: "plot", tabIndex: 0 }, svg, scale, tip);
+  plot.setAttribute("role", "slider");
+  plot.setAttribute("aria-label", `${name}: decisions per second over time`);
+  const node = element("div", { className: "timeline" }, plot, axis);
+  let shown = { points: [], window: null };
+  let selected = null; // when the bucket under the pointer or the keyboard began
+
+  const place = () => shown.points.findIndex((point) => point.from === selected);
+
+  function mark() {
+    const index = place();
+    const { points, window } = shown;
+    const point = points[index];
+    tip.hidden = !point;
+    if (!point) {
+      cursor.setAttribute("d", "");
+      return;
+    }
+    const share = ((point.from + point.to) / 2 - window.from) / (window.to - window.from);
+    cursor.setAttribute("d", `M${(WIDTH * share).toFixed(1)} 0V${HEIGHT}`);
+    const parts = describe(point);
+    tip.replaceChildren(element("strong", {}, clock(point.from * 1000)),
+      ...parts.map(({ mark: kind, text }) => element("span", {}, kind ? element("span", { className: `mark ${kind}` }) : "", text)));
+    tip.style.left = `${100 * share}%`;
+    tip.classList.toggle("before", share > 0.5);
+  }
+
+  function announce() {
+    const { points } = shown;
+    const index = place();
+    const point = points[index] ?? points.at(-1);
+    plot.setAttribute("aria-valuemin", "0");
+    plot.setAttribute("aria-valuemax", String(Math.max(0, points.length - 1)));
+    plot.setAttribute("aria-valuenow", String(index < 0 ? Math.max(0, points.length - 1) : index));
+    plot.setAttribute("aria-valuetext", point ? `${clock(point.from * 1000)}: ${describe(point).map(({ text }) => text).join(", ")}` : "no history yet");
+  }
+
+  function select(index) {
+    selected = shown.points[Math.min(Math.max(index, 0), shown.points.length - 1)]?.from ?? null;
+    mark();
+    announce();
+  }
+
+  plot.addEventListener("pointermove", (event) => {
+    const { points, window } = shown;
+    if (!points.length) return;
+    const box = plot.getBoundingClientRect();
+    const at = window.from + ((event.clientX - box.left) / box.width) * (window.to - window.from);
+    const index = points.findIndex((point) => at < point.to);
+    selected = points[at < points[0].from ? 0 : index < 0 ? points.length - 1 : index].from;
+    mark();
+  });
+  const leave = () => {
+    selected = null;
+    mark();
   };
-  const svg = drawn("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" }, ...Object.values(parts));
-  const values = { admitted: [], refused: [] };
+  plot.addEventListener("pointerleave", leave);
+  plot.addEventListener("blur", leave);
+  plot.addEventListener("keydown", (event) => {
+    const last = shown.points.length - 1;
+    const now = place() < 0 ? last + 1 : place();
+    const to = { ArrowLeft: now - 1, ArrowDown: now - 1, ArrowRight: now + 1, ArrowUp: now + 1, PageUp: now - 10, PageDown: now + 10, Home: 0, End: last }[event.key];
+    if (event.key === "Escape") leave();
+    if (to === undefined || last < 0) return;
+    event.preventDefault();
+    select(to);
+  });
 
-  function draw() {
-    const most = scale(Math.max(1, ...values.admitted, ...values.refused));
-    for (const kind of ["admitted", "refused"]) {
-      parts[kind].setAttribute("d", path(values[kind], most, false));
-      parts[`${kind}Area`].setAttribute("d", path(values[kind], most, true));
-    }
-    const last = (kind) => rate(values[kind].at(-1) ?? 0);
-    svg.setAttribute("aria-label", `${name}: ${last("admitted")} admitted and ${last("refused")} refused per second, on a scale to ${most}`);
-    return most;
+  function drawAxis() {
+    const { window } = shown;
+    const pixels = plot.clientWidth || 600;
+    const labels = ticks(window, pixels).map((at) => {
+      const label = element("span", {}, hour(at));
+      const share = (at - window.from) / (window.to - window.from);
+      label.style.left = `${100 * share}%`;
+      if (share < 0.05) label.className = "first";
+      if (share > 0.95) label.className = "last";
+      return label;
+    });
+    axis.replaceChildren(...labels);
   }
 
-  /** Adds one second; returns the top of the scale. */
-  function add(admitted, refused) {
-    for (const [kind, value] of [["admitted", admitted], ["refused", refused]]) {
-      values[kind].push(value);
-      if (values[kind].length > SECS) values[kind].shift();
-    }
-    return draw();
+  function draw(points, window) {
+    shown = { points, window };
+    if (!window) return;
+    const most = roundUp(mostOf(points));
+    drawInto(paths, points, window, most);
+    scale.textContent = points.some(({ counts }) => counts.admitted || counts.refused || counts.failed) ? `${number(most)}/s` : "";
+    const begun = (window.since - window.from) / (window.to - window.from);
+    started.setAttribute("d", begun > 0.01 ? `M${(WIDTH * begun).toFixed(1)} 0V${HEIGHT}` : "");
+    drawAxis();
+    mark();
+    announce();
   }
 
-  return { svg, add };
+  return { node, draw, kinds: () => drawnKinds(shown.points) };
+}
+
+/** A column for each bucket, of how much of a limit was used, or of a number without one; empty where nothing is known. */
+export function columns(values, limit, label) {
+  const most = Math.max(1, ...values.map((value) => value ?? 0), ...(Number.isFinite(limit) ? [limit] : []));
+  const bars = values.map((value, place) => (value ? `M${place + 0.5} ${HEIGHT}V${(HEIGHT - (HEIGHT * value) / most).toFixed(1)}` : "")).join("");
+  const full = values.map((value, place) => (value && value >= limit ? `M${place + 0.5} ${HEIGHT}V${(HEIGHT - (HEIGHT * value) / most).toFixed(1)}` : "")).join("");
+  const svg = drawn("svg", { class: "columns-chart", viewBox: `0 0 ${values.length} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" },
+    drawn("path", { class: "used", d: bars }), drawn("path", { class: "used full", d: full }));
+  svg.setAttribute("aria-label", label);
+  return svg;
 }

@@ -1,6 +1,6 @@
 // The gateway for LLM APIs: its queue, and each model at each upstream. Hidden on a broker without one.
 
-import { byId, clock, counted, element, micros, millis, number, write } from "/dashboard/page.js";
+import { byId, clock, counted, element, micros, millis, number, table, write } from "/dashboard/page.js";
 
 const KIB = 1024;
 
@@ -23,7 +23,7 @@ const mean = (row) => (row.waited_calls ? millis(Math.round(row.waited_ms / row.
 
 const COLUMNS = [
   ["model", "", (row) => row.model],
-  ["upstream", "who", (row) => row.upstream],
+  ["upstream", "", (row) => row.upstream],
   ["calls", "number", (row) => number(row.calls)],
   ["now", "number", (row) => number(row.in_flight)],
   ["waited", "number", (row) => number(row.waited_calls)],
@@ -34,19 +34,11 @@ const COLUMNS = [
   ["refused", "number", (row) => number(row.refused)],
 ];
 
-function notes(row) {
-  const closed = row.closed_until && element("span", { className: "tag stop" }, `closed until ${clock(row.closed_until)}`);
-  return [element("span", { className: "soft" }, row.dialect), closed].filter(Boolean);
-}
-
-function deploymentRow(row) {
-  const cells = COLUMNS.map(([name, kind, value], place) => {
-    const cell = element(place ? "td" : "th", { className: kind }, value(row));
-    if (place) cell.dataset.label = name; else cell.scope = "row";
-    if (!place) for (const note of notes(row)) cell.append(" ", note);
-    return cell;
-  });
-  return element("tr", {}, ...cells);
+/** Adds the dialect to a model, and until when it is closed. */
+function annotate(cell, name, row) {
+  if (name !== "model") return;
+  cell.append(" ", element("span", { className: "soft" }, row.dialect));
+  if (row.closed_until) cell.append(" ", element("span", { className: "tag stop" }, `closed until ${clock(row.closed_until)}`));
 }
 
 let drawn = "";
@@ -58,6 +50,5 @@ export function showGateway({ gateway }) {
   const now = JSON.stringify(gateway.deployments);
   if (now === drawn) return;
   drawn = now;
-  const head = COLUMNS.map(([name, kind]) => element("th", { scope: "col", className: kind }, name));
-  byId("gateway").replaceChildren(element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...gateway.deployments.map(deploymentRow)));
+  byId("gateway").replaceChildren(...table(COLUMNS, gateway.deployments, annotate));
 }

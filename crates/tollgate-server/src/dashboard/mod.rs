@@ -21,14 +21,18 @@ const CSS_TYPE: &str = "text/css; charset=utf-8";
 const JS_TYPE: &str = "text/javascript; charset=utf-8";
 
 /// All files that the page loads.
-const FILES: [(&str, &str, &str); 8] = [
+const FILES: [(&str, &str, &str); 12] = [
     ("style.css", CSS_TYPE, include_str!("style.css")),
     ("main.js", JS_TYPE, include_str!("main.js")),
-    ("audit.js", JS_TYPE, include_str!("audit.js")),
+    ("actions.js", JS_TYPE, include_str!("actions.js")),
     ("chart.js", JS_TYPE, include_str!("chart.js")),
     ("gateway.js", JS_TYPE, include_str!("gateway.js")),
+    ("history.js", JS_TYPE, include_str!("history.js")),
     ("page.js", JS_TYPE, include_str!("page.js")),
     ("policies.js", JS_TYPE, include_str!("policies.js")),
+    ("refusals.js", JS_TYPE, include_str!("refusals.js")),
+    ("subject.js", JS_TYPE, include_str!("subject.js")),
+    ("translations.js", JS_TYPE, include_str!("translations.js")),
     ("waiting.js", JS_TYPE, include_str!("waiting.js")),
 ];
 

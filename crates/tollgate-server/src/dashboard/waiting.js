@@ -1,5 +1,7 @@
 // Asks that wait: the longest queues, and which tenants take turns in them.
 
+import { columns } from "/dashboard/chart.js";
+import { chosenRange, points, policyNames, RANGES } from "/dashboard/history.js";
 import { bar, byId, caller, counted, element, number, read, write } from "/dashboard/page.js";
 
 const QUEUES = 4;
@@ -22,6 +24,18 @@ function queueNodes({ policy, subject, waiting, tenant_count, tenants }) {
   const rows = shown.map((tenant) => tenantRow(tenant, shown[0].waiting));
   const more = tenant_count - shown.length;
   return [title, element("ul", { className: "list" }, ...rows), ...(more ? [element("p", { className: "soft" }, `and ${number(more)} more`)] : [])];
+}
+
+/** Draws how many asks waited in each bucket of the chosen range, if any did. */
+export function drawWaiting() {
+  const all = policyNames().map((name) => points(name));
+  const sums = (all[0] ?? []).map((_, place) => all.reduce((sum, of) => sum + (of[place]?.counts.waiting ?? 0), 0));
+  const most = Math.max(0, ...sums);
+  byId("waiting-past").hidden = !most;
+  if (!most) return;
+  byId("waiting-section").hidden = false;
+  const label = `at most ${counted(most, "ask")} waited at once in ${RANGES[chosenRange()].title}`;
+  byId("waiting-past").replaceChildren(columns(sums, Infinity, label), element("p", { className: "soft" }, `${label[0].toUpperCase()}${label.slice(1)}.`));
 }
 
 let queuesShown = "";

@@ -8,12 +8,14 @@ mod latency;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use tollgate::core::bounds::LIMITS_MAX;
 use tollgate::policy::Policies;
 use tollgate::{Ask, Decision, Error, Policy, Span, Timestamp};
 use tollgate_protocol::json::{LatencyStats, PolicyCounts, status_of};
 use tollgate_protocol::permit_token::charges_of;
 
 use crate::bounds::COUNTED_POLICIES_MAX;
+use crate::history::PolicyTotals;
 use latency::Latency;
 
 /// Twice the bound, so that a search is short.
@@ -37,6 +39,14 @@ struct Counters {
     failed: AtomicU64,
     shadow_denied: AtomicU64,
     degraded: AtomicU64,
+    /// The limits that refused, in the order of their first refusal. A reload may rename them, so the names come with the refusals.
+    limits: Box<[OnceLock<LimitCounter>]>,
+}
+
+#[derive(Debug)]
+struct LimitCounter {
+    name: Box<str>,
+    refused: AtomicU64,
 }
 
 impl Stats {
@@ -75,6 +85,13 @@ impl Stats {
                         let counters = self.counters(charge.policy());
                         add(&counters.refused, true);
                         add(&counters.degraded, denial.degraded);
+                        match &denial.joint {
+                            None => counters.count_limit(&denial.limit),
+                            Some(joint) => {
+                                let own = joint.refused.iter().filter(|it| it.charge == index);
+                                own.for_each(|refused| counters.count_limit(&refused.limit));
+                            }
+                        }
                     }
                 }
             }
@@ -108,6 +125,11 @@ impl Stats {
         policies.iter().map(counts).chain(throttle.map(Counters::read)).collect()
     }
 
+    /// Returns the counts of every policy that was asked, for the history.
+    pub(crate) fn totals(&self) -> Vec<PolicyTotals> {
+        self.table.iter().filter_map(OnceLock::get).map(Counters::totals).collect()
+    }
+
     /// Returns the latency of recent decisions.
     pub(crate) fn latency(&self, now: Timestamp) -> LatencyStats {
         self.latency.read(now)
@@ -118,7 +140,7 @@ impl Stats {
             match self.find(policy) {
                 Ok(counters) => return counters,
                 Err(Some(free)) if self.used.load(Ordering::Relaxed) < COUNTED_POLICIES_MAX => {
-                    let counters = Counters { name: policy.name().into(), ..Default::default() };
+                    let counters = Counters::new(policy.name());
                     if free.set(counters).is_ok() {
                         self.used.fetch_add(1, Ordering::Relaxed);
                     }
@@ -144,6 +166,39 @@ impl Stats {
 }
 
 impl Counters {
+    fn new(name: &str) -> Self {
+        let limits = (0..LIMITS_MAX).map(|_| OnceLock::new()).collect();
+        Self { name: name.into(), limits, ..Default::default() }
+    }
+
+    /// Counts a refusal by the limit called `name`. Names beyond [`LIMITS_MAX`], after reloads, are not counted separately.
+    fn count_limit(&self, name: &str) {
+        for slot in &self.limits {
+            let new = || LimitCounter { name: name.into(), refused: AtomicU64::new(0) };
+            let counter = slot.get_or_init(new);
+            if &*counter.name == name {
+                counter.refused.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+
+    fn totals(&self) -> PolicyTotals {
+        let PolicyCounts { name, admitted, refused, failed, shadow_denied, degraded } = self.read();
+        let limits = self.limits.iter().filter_map(OnceLock::get);
+        let limit = |it: &LimitCounter| (it.name.to_string(), it.refused.load(Ordering::Relaxed));
+        PolicyTotals {
+            name,
+            admitted,
+            refused,
+            failed,
+            shadow_denied,
+            degraded,
+            waiting: 0,
+            limits: limits.map(limit).collect(),
+        }
+    }
+
     fn read(&self) -> PolicyCounts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         PolicyCounts {

@@ -46,7 +46,7 @@ async fn the_dashboard_needs_nothing_but_the_server() {
             }
         }
     }
-    assert_eq!(seen, 9, "{files:?}");
+    assert_eq!(seen, 13, "{files:?}");
 }
 
 /// The paths in `text` that stand behind `mark`, which ends with the folder.

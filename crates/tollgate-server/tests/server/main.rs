@@ -14,6 +14,7 @@ mod grpc;
 mod grpc_keys;
 mod grpc_limits;
 mod health;
+mod history;
 mod http_api;
 mod joint;
 mod joint_records;

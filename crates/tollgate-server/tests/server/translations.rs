@@ -8,7 +8,9 @@ use tollgate::gate::BoxFuture;
 use tollgate::{Error, ErrorKind, Policy};
 use tollgate_protocol::json::{Translation, TranslationRequest};
 use tollgate_server::Translations;
-use tollgate_server::bounds::{BODY_BYTES_MAX, TRANSLATION_BYTES_MAX, TRANSLATIONS_AT_ONCE};
+use tollgate_server::bounds::{
+    BODY_BYTES_MAX, TRANSLATION_BYTES_MAX, TRANSLATIONS_AT_ONCE, TRANSLATIONS_SHOWN_MAX,
+};
 use tollgate_server::keys::{Key, KeyHash, Scope};
 
 use crate::client::{Pending, START, Server};
@@ -77,6 +79,13 @@ impl Translations for MemoryJobs {
         })
     }
 
+    fn recent(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Translation>, Error>> {
+        Box::pin(async move {
+            let jobs = self.0.lock().unwrap();
+            Ok(jobs.values().map(|(job, _)| job.clone()).take(limit).collect())
+        })
+    }
+
     fn document<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Vec<u8>, Error>> {
         Box::pin(async move {
             let text = self.0.lock().unwrap()[id].1.document.clone();
@@ -103,6 +112,24 @@ fn order(subject: &str, id: &str, text: &str) -> String {
 
 async fn serving() -> Server {
     Server::serving(|app| app.translations(Arc::new(MemoryJobs::default()))).await
+}
+
+/// The list shows the jobs of every subject, so it needs a key that may inspect all of them.
+#[tokio::test]
+async fn the_newest_jobs_are_listed_for_a_key_that_may_inspect() {
+    let server = serving().await;
+    for number in 0..25 {
+        let id = format!("j{number}");
+        assert_eq!(server.post(PATH, &order("p7", &id, "hello")).await.status, 200);
+    }
+    let jobs = server.get(PATH).await.json();
+    assert_eq!(jobs["jobs"].as_array().unwrap().len(), TRANSLATIONS_SHOWN_MAX);
+    assert_eq!(jobs["jobs"][0]["state"], COMPLETED);
+    assert_eq!(Server::start().await.get(PATH).await.status, 404);
+    let key =
+        Key::new("worker", KeyHash::from_key("worker"), [Scope::Acquire].into_iter().collect());
+    let guarded = Server::guarded([key]).await;
+    assert_eq!(guarded.send_as("Bearer worker", "GET", PATH, "").await.status, 403);
 }
 
 /// A document is a file: a browser must not show a page of HTML as one of the server.

@@ -1,18 +1,21 @@
-//! `GET /v1/stats`, `/v1/queues`, `/metrics`, `/healthz` and `/readyz`: the state of the server.
+//! `GET /v1/stats`, `/v1/queues`, `/v1/access`, `/metrics`, `/healthz` and `/readyz`: the state of the server.
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::Uri;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use axum::routing::get;
 use serde::Serialize;
 use tollgate::ErrorKind;
-use tollgate_protocol::json::{Problem, QueuesResponse, StatsResponse, kind_name};
+use tollgate_protocol::json::{AccessResponse, Problem, QueuesResponse, StatsResponse, kind_name};
 
 use super::super::service::unknown_path;
 use super::super::{authorize, reply};
 use super::{Endpoint, Method, Output};
+use crate::access::Caller;
 use crate::app::App;
 use crate::keys::Scope;
 
@@ -42,6 +45,22 @@ pub(super) const QUEUES: Endpoint = Endpoint::new(
 
 async fn queues(State(app): State<Arc<App>>) -> Response {
     reply::ok(&app.queues())
+}
+
+pub(super) const ACCESS: Endpoint =
+    Endpoint::new(Method::Get, "/v1/access", "access", "What the caller may do.", || get(access))
+        .scope(Scope::Inspect)
+        .returns::<AccessResponse>();
+
+async fn access(Extension(caller): Extension<Caller>, headers: HeaderMap) -> Response {
+    // Without a key in the header, only a certificate or an open server identifies the caller.
+    let is_password = headers.contains_key(AUTHORIZATION) && authorize::bearer(&headers).is_none();
+    let may = |scope: &Scope| caller.has(*scope) && (!is_password || *scope == Scope::Inspect);
+    let scopes = Scope::ALL.into_iter().filter(may);
+    reply::ok(&AccessResponse {
+        key: caller.has_key().then(|| caller.name().to_owned()),
+        scopes: scopes.map(|scope| scope.name().to_owned()).collect(),
+    })
 }
 
 pub(super) const METRICS: Endpoint = Endpoint::new(

@@ -5,6 +5,7 @@ pub(super) mod acquire;
 mod audit;
 mod forward_auth;
 mod health;
+mod history;
 mod operations;
 mod policies;
 mod translations;
@@ -28,6 +29,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     operations::RENEW,
     operations::VIOLATION,
     translations::CREATE,
+    translations::LIST,
     translations::GET,
     translations::CANCEL,
     translations::DOCUMENT,
@@ -36,6 +38,9 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     policies::LIST,
     health::STATS,
     health::QUEUES,
+    health::ACCESS,
+    history::HISTORY,
+    history::SUBJECT,
     audit::RECORDS,
     audit::TOP,
     operations::CHARGE,

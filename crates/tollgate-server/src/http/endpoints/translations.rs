@@ -1,6 +1,6 @@
 //! `/v1/translations`: translation jobs, which workers on other machines run.
 //!
-//! A key needs the scope `acquire` for the policy and subject of the job, which its calls are charged to.
+//! A key needs the scope `acquire` for the policy and subject of the job, which its calls are charged to; `inspect` for the list.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use tollgate::{Error, ErrorKind};
 use tollgate_protocol::json::{
-    CancelRequest, Changed, Problem, Translation, TranslationRequest, kind_name,
+    CancelRequest, Changed, Problem, Translation, TranslationRequest, TranslationsResponse,
+    kind_name,
 };
 
 use super::super::input::{self, Json};
@@ -22,7 +23,7 @@ use super::super::reply;
 use super::{ASK_PROBLEMS, Endpoint, Method, Output, POLICY_PROBLEMS};
 use crate::access::Caller;
 use crate::app::App;
-use crate::bounds::{TRANSLATION_BYTES_MAX, TRANSLATION_WAIT_MAX};
+use crate::bounds::{TRANSLATION_BYTES_MAX, TRANSLATION_WAIT_MAX, TRANSLATIONS_SHOWN_MAX};
 use crate::keys::Scope;
 use crate::translations::Translations;
 
@@ -87,6 +88,25 @@ async fn create_job(
     })?;
     tracing::info!(id = job.id, policy = job.policy, subject = job.subject, "translation job");
     Ok(job)
+}
+
+pub(super) const LIST: Endpoint = Endpoint::new(
+    Method::Get,
+    "/v1/translations",
+    "translations",
+    "The 20 newest translation jobs.",
+    || get(list),
+)
+.unbound_scope(Scope::Inspect)
+.returns::<TranslationsResponse>()
+.problems(POLICY_PROBLEMS);
+
+async fn list(State(app): State<Arc<App>>) -> Response {
+    let Some((jobs, _)) = app.translation_jobs() else { return not_configured() };
+    match jobs.recent(TRANSLATIONS_SHOWN_MAX).await {
+        Ok(jobs) => reply::ok(&TranslationsResponse { jobs }),
+        Err(error) => failure(&error),
+    }
 }
 
 pub(super) const GET: Endpoint = Endpoint::new(

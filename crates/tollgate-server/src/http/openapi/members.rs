@@ -32,6 +32,7 @@ fn bounds_of(name: &str) -> Value {
         "limit" => json!({ "minimum": 1, "maximum": PAGE_MAX }),
         "hops" => json!({ "minimum": 1, "maximum": HOPS_MAX }),
         "since" => json!({ "pattern": SINCE }),
+        "step" => json!({ "enum": ["10s", "5m"] }),
         "refusal" => json!({ "enum": [403, 429] }),
         "outcome" => {
             json!({ "enum": [

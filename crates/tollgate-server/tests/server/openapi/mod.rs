@@ -156,6 +156,13 @@ async fn real_answers_are_as_described() {
         (200, "get", "/v1/policies"),
         (200, "get", "/v1/stats"),
         (200, "get", "/v1/queues"),
+        (200, "get", "/v1/access"),
+        (200, "get", "/v1/history"),
+        (200, "get", "/v1/history?policy=gemini&since=15m&step=5m"),
+        (400, "get", "/v1/history?step=1s"),
+        (200, "get", "/v1/history/subject?policy=gemini&subject=p7"),
+        (400, "get", "/v1/history/subject"),
+        (404, "get", "/v1/history/subject?policy=none&subject=p7"),
         (200, "get", "/v1/audit"),
         (400, "get", "/v1/audit?limit=0"),
         (200, "get", "/v1/audit/top"),
@@ -191,6 +198,7 @@ async fn real_answers_are_as_described() {
     )
     .await;
     for (status, method, target) in [
+        (200, "get", "/v1/translations"),
         (200, "get", "/v1/translations/one"),
         (404, "get", "/v1/translations/none"),
         (503, "get", "/v1/translations/away"),
