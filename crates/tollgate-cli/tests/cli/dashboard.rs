@@ -18,11 +18,16 @@ limits = [{ name = "burst", unit = "requests", rule = "rolling-window", limit = 
 
 /// Looks at `broker` as a scenario says, with what it needs.
 pub(crate) fn look(broker: &Broker, scenario: &[&str]) {
+    look_at(&broker.url, scenario);
+}
+
+/// Looks at the broker at `url` as a scenario says, with what it needs.
+pub(crate) fn look_at(url: &str, scenario: &[&str]) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let modules = here.join("../../target/servers/browser/node_modules");
     let ran = Command::new("node")
         .arg(here.join("tests/cli/dashboard.mjs"))
-        .args([modules.as_os_str(), broker.url.as_ref()])
+        .args([modules.as_os_str(), url.as_ref()])
         .args(scenario)
         .output()
         .expect("node runs; cargo xtask test installs it");
@@ -50,6 +55,24 @@ fn the_dashboard_is_usable_by_keyboard() {
 #[test]
 fn the_dashboard_fits_a_phone_in_light_and_dark() {
     look_at_memory("phone");
+}
+
+#[test]
+fn the_dashboard_acts_after_a_confirmation() {
+    look_at_memory("actions");
+}
+
+#[test]
+fn the_dashboard_shows_hostile_subjects_as_text() {
+    look_at_memory("hostile");
+}
+
+#[test]
+fn the_dashboard_shows_one_of_several_brokers() {
+    let redis = Redis::start_with(Append::Always, "").expect("a server");
+    let store = format!("[store]\nkind = \"redis\"\nurl = \"{}\"\n", redis.url());
+    let folder = Folder::with(&format!("{store}{POLICIES}"));
+    look(&Broker::start(&folder, ""), &["brokers"]);
 }
 
 #[test]

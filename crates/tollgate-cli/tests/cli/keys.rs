@@ -57,10 +57,12 @@ fn the_audit_and_top_take_a_key() {
 /// A browser asks its user, and sends what it was given with everything that the page reads.
 #[test]
 fn the_dashboard_takes_a_key_as_a_password() {
-    let (reader, table) = new_key("reader", "--scope inspect");
-    let folder = Folder::with(&format!("{table}\n[store]\nkind = \"memory\"\n{POLICY}"));
+    let (reader, reader_table) = new_key("reader", "--scope inspect");
+    let (operator, operator_table) = new_key("operator", "--scope inspect --scope administer");
+    let keys = format!("{reader_table}\n{operator_table}");
+    let folder = Folder::with(&format!("{keys}\n[store]\nkind = \"memory\"\n{POLICY}"));
     let broker = Broker::start(&folder, "");
-    crate::dashboard::look(&broker, &["guarded", &reader]);
+    crate::dashboard::look(&broker, &["guarded", &reader, &operator]);
 }
 
 #[test]

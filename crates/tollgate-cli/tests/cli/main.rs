@@ -12,6 +12,7 @@ mod cloud;
 mod config;
 mod convert;
 mod dashboard;
+mod dashboard_history;
 mod degraded;
 mod deploy;
 #[cfg(feature = "drs")]

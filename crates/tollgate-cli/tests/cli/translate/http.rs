@@ -60,6 +60,12 @@ impl Caller {
         self.send(request.body(String::new()).expect("a request"))
     }
 
+    /// The newest jobs.
+    fn list(&self) -> Value {
+        let request = Request::get(format!("{}/v1/translations", self.url));
+        self.send(request.body(String::new()).expect("a request")).json()
+    }
+
     fn cancel(&self, id: &str) -> Answer {
         let url = format!("{}/v1/translations/{id}/cancel", self.url);
         self.send(post_json(&url, &self.key, "{}"))
@@ -144,6 +150,8 @@ fn posted_and_fetched(world: &World, shares_the_gate: bool) {
     assert_eq!((&job["done"], &job["failed"]), (&planned["chunks"], &json!(0)), "{job}");
     assert_eq!(job["finished"], true);
     assert_eq!(job["calls"], world.fake.tally().calls, "{job}");
+    assert_eq!(caller.list(), json!({ "jobs": [job] }));
+    crate::dashboard::look(&broker, &["translations"]);
     let document = caller.get(&format!("{id}/document"));
     assert_eq!((document.status, document.text), (200, expected(&text, Layout::Translation)));
     let (_, standing) =
