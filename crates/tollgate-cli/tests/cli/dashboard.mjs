@@ -68,6 +68,7 @@ const scenarios = {
     await page.locator("#recent", { hasText: "alice" }).waitFor();
     await page.locator("#top", { hasText: "alice" }).waitFor();
     assert.equal(await page.locator("details.policy h3").first().textContent(), "api");
+    assert.doesNotMatch(await page.locator("details.policy .tags").textContent(), /without/);
     await page.locator("details.policy .chart path.line.go[d^=M]").first().waitFor({ state: "attached" });
     await page.locator("#subject").fill("alice");
     await page.getByRole("button", { name: "Look up", exact: true }).click();

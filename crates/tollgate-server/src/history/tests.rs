@@ -45,10 +45,9 @@ fn an_hour_is_kept_in_fine_buckets_and_a_day_in_coarse_ones() {
     let history = History::since(clock.now());
     let steps = 3 * 8_640;
     for step in 1..=steps {
-        history.sample(clock.now(), || vec![totals("api", step, 0)]);
         clock.advance(STEP);
+        history.sample(clock.now(), || vec![totals("api", step, 0)]);
     }
-    history.sample(clock.now(), || vec![totals("api", steps, 0)]);
     let read = fine(&history, &clock);
     assert_eq!(read.buckets, HISTORY_FINE_BUCKETS_MAX);
     assert!(Span::from_hours(1) <= clock.now().since(read.start));
