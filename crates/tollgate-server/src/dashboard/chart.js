@@ -8,6 +8,9 @@ const HEIGHT = 100;
 const TOP = 6;
 const TICK_SECS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600];
 const TICK_PIXELS = 84; // a label and the room around it
+const POINT_PIXELS = 2.5;
+const SPARK_PIXELS = 144;
+const PLOT_PIXELS = 600; // of a chart that is not on the page yet
 
 /** The kinds that are drawn: their class, their name, and whether zero is drawn as part of the line. */
 const KINDS = [
@@ -57,6 +60,20 @@ const drawnKinds = (points) => KINDS.filter(({ kind }) => points.some((point) =>
 
 const mostOf = (points) => Math.max(0.1, ...points.flatMap((point) => KINDS.map(({ kind }) => perSecond(point, kind))));
 
+/** At most one point for each few of `pixels`: neighbours are joined, because lines between more of them would be a block. */
+function thinned(points, pixels) {
+  const size = Math.ceil((points.length * POINT_PIXELS) / pixels);
+  if (size < 2) return points;
+  const all = [];
+  // Counted from the newest, so that only the oldest point is made of fewer.
+  for (let end = points.length; end > 0; end -= size) {
+    const group = points.slice(Math.max(0, end - size), end);
+    const counts = Object.fromEntries(KINDS.map(({ kind }) => [kind, group.reduce((sum, point) => sum + point.counts[kind], 0)]));
+    all.unshift({ from: group[0].from, to: group.at(-1).to, secs: group.reduce((sum, point) => sum + point.secs, 0), counts });
+  }
+  return all;
+}
+
 /** Draws `points` into `paths` on a scale up to `most`. */
 function drawInto(paths, points, window, most) {
   for (const each of KINDS) {
@@ -80,7 +97,10 @@ export function sparkline() {
   const paths = pathsOf();
   const svg = drawn("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
     drawn("path", { class: "grid", d: `M0 ${HEIGHT - 0.5}H${WIDTH}` }), ...nodesOf(paths));
-  return { svg, draw: (points, window) => drawInto(paths, points, window, mostOf(points)) };
+  return { svg, draw: (points, window) => {
+    const few = thinned(points, SPARK_PIXELS);
+    drawInto(paths, few, window, mostOf(few));
+  } };
 }
 
 function ticks(window, pixels) {
@@ -191,13 +211,15 @@ export function chart(name) {
 
   function drawAxis() {
     const { window } = shown;
-    const pixels = plot.clientWidth || 600;
+    const pixels = plot.clientWidth || PLOT_PIXELS;
+    const edge = TICK_PIXELS / 2 / pixels;
     const labels = ticks(window, pixels).map((at) => {
       const label = element("span", {}, hour(at));
       const share = (at - window.from) / (window.to - window.from);
       label.style.left = `${100 * share}%`;
-      if (share < 0.05) label.className = "first";
-      if (share > 0.95) label.className = "last";
+      // A label at an end would be cut off there.
+      if (share < edge) label.className = "first";
+      if (share > 1 - edge) label.className = "last";
       return label;
     });
     axis.replaceChildren(...labels);
@@ -206,8 +228,9 @@ export function chart(name) {
   function draw(points, window) {
     shown = { points, window };
     if (!window) return;
-    const most = roundUp(mostOf(points));
-    drawInto(paths, points, window, most);
+    const few = thinned(points, plot.clientWidth || PLOT_PIXELS);
+    const most = roundUp(mostOf(few));
+    drawInto(paths, few, window, most);
     scale.textContent = points.some(({ counts }) => counts.admitted || counts.refused || counts.failed) ? `${number(most)}/s` : "";
     const begun = (window.since - window.from) / (window.to - window.from);
     started.setAttribute("d", begun > 0.01 ? `M${(WIDTH * begun).toFixed(1)} 0V${HEIGHT}` : "");

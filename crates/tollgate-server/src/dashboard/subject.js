@@ -4,7 +4,8 @@ import { startActions, offerActions } from "/dashboard/actions.js";
 import { columns } from "/dashboard/chart.js";
 import { bar, byId, caller, clock, element, millis, number, read, Refused } from "/dashboard/page.js";
 
-const RECORDS = 6;
+const RECORDS = 30; // how many records are read
+const LINES = 6; // and shown, equal ones together
 const COLUMNS_MAX = 90; // of the history: 15 minutes
 
 const OUTCOMES = {
@@ -68,6 +69,18 @@ function recordText(record) {
   return `${what}${limit}${wait}${by}`;
 }
 
+/** The first lines of the records, newest first; neighbours that say the same are one line, with the time of the newest. */
+function linesOf(records) {
+  const lines = [];
+  for (const record of records) {
+    const text = recordText(record);
+    const last = lines.at(-1);
+    if (last?.text === text) last.count += 1;
+    else lines.push({ at: record.at, text, count: 1 });
+  }
+  return lines.slice(0, LINES);
+}
+
 /** Reads what changes seldom: the history, for which the broker watches the subject, and the last records. */
 export async function showSubjectPast(signal) {
   if (!looked) return;
@@ -77,7 +90,7 @@ export async function showSubjectPast(signal) {
     const [past, { records }] = await Promise.all([read(`/v1/history/subject?${query}`, signal), read(`/v1/audit?${query}&limit=${RECORDS}`, signal)]);
     if (asked !== looked) return;
     usage = new Map(past.limits.map((limit) => [limit.name, limit.used]));
-    const rows = records.map((record) => element("li", {}, element("span", { className: "soft" }, clock(record.at)), " ", recordText(record)));
+    const rows = linesOf(records).map(({ at, text, count }) => element("li", {}, element("span", { className: "soft" }, clock(at)), ` ${text}${count > 1 ? `, ${number(count)} times` : ""}`));
     byId("subject-records").hidden = !rows.length;
     replaceIfNew("subject-records", rows);
   } catch (error) {
