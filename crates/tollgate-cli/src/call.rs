@@ -128,12 +128,13 @@ impl Call {
     }
 
     pub(crate) fn overriding(args: Override) -> Result<Self, Error> {
-        let Override { of, set, weight, remove } = args;
+        let Override { of, set, block, unlimited, weight, remove } = args;
         let of = of.into();
         if remove {
             return Ok(Self::Restore(of));
         }
-        Ok(Self::Override { of, body: OverrideRequest { limits: limits(&set)?, weight } })
+        let (limits, limit) = (limits(&set)?, block.then_some(0));
+        Ok(Self::Override { of, body: OverrideRequest { limits, limit, unlimited, weight } })
     }
 }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use tollgate::incident::{Incident, Violation, report_violation};
 use tollgate::policy::Policies;
-use tollgate::spec::OverrideSpec;
 use tollgate::{Ask, Clock, Error, ErrorKind, Gate, GateExt, Policy};
 use tollgate_protocol::json::{
     AcquireResponse, Changed, FROM_API, OverrideDescription, PermitRequest, Renewed, SettleRequest,
@@ -102,7 +101,7 @@ impl Local {
         let clock = Arc::clone(&self.clock);
         let Some(store) = open::overrides(store, fallback, clock).await? else {
             return match call {
-                Call::Policies => Ok(Reply::Policies(policies.iter().collect())),
+                Call::Policies => Ok(Reply::Policies(policies.into())),
                 _ => Err(open::memory_store_error()),
             };
         };
@@ -110,13 +109,13 @@ impl Local {
         Ok(match call {
             Call::Override { of, body } => {
                 let policy = policies.get(&of.policy)?;
-                let (subject, limits) = (of.subject.clone(), body.limits.clone());
-                let spec = OverrideSpec { subject, limits, weight: body.weight };
+                let spec = body.clone().for_subject(of.subject.clone());
                 let put = |overrides: &mut Overrides| overrides.put(policy, &spec);
                 let (overrides, _) = Overrides::change(&*store, now, put).await?;
                 let (in_force, _) = overrides.apply(policies);
-                let policy = in_force.get(&of.policy)?.for_subject(&of.subject);
-                Reply::Override(OverrideDescription::new(&of.subject, policy, FROM_API))
+                let policy = in_force.get(&of.policy)?;
+                let own = policy.override_of(&of.subject).unwrap_or(policy);
+                Reply::Override(OverrideDescription::new(&of.subject, own, FROM_API))
             }
             Call::Restore(of) => {
                 let remove = |overrides: &mut Overrides| overrides.remove(&of.policy, &of.subject);

@@ -6,8 +6,8 @@ use tollgate::core::{humanize_ahead, humanize_wait};
 use tollgate::{Span, Timestamp};
 use tollgate_protocol::json::{
     AcquireResponse, Admitted, ChargeStanding, Denied, FROM_API, LimitDescription, LimitStanding,
-    OverrideDescription, PoliciesResponse, RefusedLimit, Renewed, StandingQuery, StandingResponse,
-    counted,
+    OverrideDescription, PlanDescription, PoliciesResponse, RefusedLimit, Renewed, StandingQuery,
+    StandingResponse, counted,
 };
 use tollgate_terminal::escape_controls;
 
@@ -225,7 +225,25 @@ pub(crate) fn policies(policies: &PoliciesResponse) -> String {
         }
         blocks.push(text);
     }
+    blocks.extend(policies.plans.iter().map(plan));
     blocks.join("\n")
+}
+
+fn plan(plan: &PlanDescription) -> String {
+    let mut text = format!("plan {}, subjects: {}", plan.name, plan.subjects);
+    if !plan.assigned.is_empty() {
+        let _ = write!(text, " and {} at run time", plan.assigned.len());
+    }
+    for numbers in &plan.policies {
+        if numbers.unlimited {
+            let _ = write!(text, "\n  {}: unlimited", numbers.policy);
+            continue;
+        }
+        for LimitDescription { name, unit, summary, .. } in &numbers.limits {
+            let _ = write!(text, "\n  {} {name}: {unit}, {summary}", numbers.policy);
+        }
+    }
+    text
 }
 
 fn overridden(of: &OverrideDescription) -> String {
@@ -235,6 +253,9 @@ fn overridden(of: &OverrideDescription) -> String {
             let _ = write!(text, " (no effect: {why})");
         }
         None => text += " (made at run time)",
+    }
+    if of.unlimited {
+        text += "\n  unlimited";
     }
     for LimitDescription { name, unit, summary, .. } in &of.limits {
         let _ = write!(text, "\n  {name}: {unit}, {summary}");

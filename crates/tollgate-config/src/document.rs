@@ -187,6 +187,7 @@ fn innermost_span(root: &Spanned<DeValue<'_>>, path: &[Step]) -> Range<usize> {
     for step in path {
         let next = match step {
             Step::Field(name) => value.get_ref().get(*name),
+            Step::Key(key) => value.get_ref().get(key.as_str()),
             Step::Element(index) => value.get_ref().get(*index),
         };
         match next {

@@ -25,7 +25,7 @@ use serde::de::IgnoredAny;
 use tollgate::internal::Step;
 use tollgate::policy::Policies;
 use tollgate::retry::Backoff;
-use tollgate::spec::PolicySpec;
+use tollgate::spec::{PlanSpec, PolicySpec, with_plans};
 
 pub use backoff::{JITTER_MAX, PAUSE_RANGE, with_jitter};
 pub use broker::BrokerConfig;
@@ -74,6 +74,8 @@ struct File {
     _translate: Option<IgnoredAny>,
     #[serde(default)]
     policy: Vec<PolicySpec>,
+    #[serde(default)]
+    plan: Vec<PlanSpec>,
     #[serde(rename = "envoy")]
     _envoy: Option<IgnoredAny>,
     #[serde(rename = "gateway")]
@@ -102,8 +104,10 @@ pub struct Config {
     /// The sinks of metrics and incidents.
     #[cfg(feature = "telemetry")]
     pub telemetry: TelemetryConfig,
-    /// The policies, at least one.
+    /// The policies, at least one, with the plans.
     pub policies: Policies,
+    /// The plans, as written.
+    pub plans: Vec<PlanSpec>,
 }
 
 impl Config {
@@ -148,13 +152,14 @@ impl Config {
     /// If a section that this crate knows is wrong, or there is a section that no program knows.
     pub fn parse(file: Option<&Path>, source: &str) -> Result<Self, Diagnostic> {
         let document = Document::parse(file, source)?;
-        document.check_lists(&["policy", "key", "upstream", "route"])?;
+        document.check_lists(&["policy", "plan", "key", "upstream", "route"])?;
         let file: File = document.deserialize()?;
         let attempt_timeout = fallback::attempt_timeout(&document, &file.store)?;
         let store = StoreConfig::resolve(&document, &file.store)?;
         #[cfg(feature = "telemetry")]
         let telemetry = TelemetryConfig::resolve(&document, &file.telemetry)?;
         let policies = resolve_policies(&document, &file.policy)?;
+        let policies = resolve_plans(&document, &policies, &file.plan)?;
         check_store_takes(&document, &store, &policies)?;
         let fallback = file.fallback.as_ref();
         Ok(Self {
@@ -172,6 +177,7 @@ impl Config {
             #[cfg(feature = "telemetry")]
             telemetry,
             policies,
+            plans: file.plan,
         })
     }
 }
@@ -201,6 +207,16 @@ fn resolve_policies(document: &Document, specs: &[PolicySpec]) -> Result<Policie
     Policies::new(policies).map_err(|error| document.whole_error(error.to_string()))
 }
 
+fn resolve_plans(
+    document: &Document,
+    policies: &Policies,
+    plans: &[PlanSpec],
+) -> Result<Policies, Diagnostic> {
+    with_plans(policies, plans).map_err(|(index, fault)| {
+        document.element_error("plan", index, fault.path(), fault.to_string())
+    })
+}
+
 /// Returns an error for a policy that the configured store cannot keep.
 fn check_store_takes(
     document: &Document,
@@ -225,8 +241,8 @@ fn check_store_takes(
     #[cfg(feature = "dynamodb")]
     if matches!(store, StoreConfig::DynamoDb(_)) {
         for (index, policy) in policies.iter().enumerate() {
-            for policy in std::iter::once(policy).chain(policy.overrides().map(|(_, other)| other))
-            {
+            let overrides = policy.overrides().map(|(_, other)| other);
+            for policy in [policy].into_iter().chain(overrides).chain(policy.plans().flatten()) {
                 tollgate_dynamodb::DynamoDb::check(policy).map_err(|error| {
                     let path = [Step::Field("name")];
                     document.element_error("policy", index, &path, error.to_string())

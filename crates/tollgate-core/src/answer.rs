@@ -95,18 +95,24 @@ impl Permit {
         }
     }
 
-    /// Creates the permit of `ask`, which was charged under `grant`.
+    /// Creates the permit of `ask`, which was charged under `grant`. To an unlimited subject the limits do not apply, so its
+    /// permit does not show them.
     #[must_use]
     pub fn for_ask(ask: &Ask<'_>, grant: Grant, limits: Vec<Standing>) -> Self {
+        let limits = if ask.policy().is_unlimited() { Vec::new() } else { limits };
         let permit = Self::new(ask.policy(), ask.subject(), *ask.amounts(), grant);
         Self { limits, ..permit.with_id(ask.id_text()) }
     }
 
-    /// Creates the permit that a policy in shadow mode gives instead of `denial`: nothing was charged.
+    /// Creates the permit that a policy in shadow mode gives instead of `denial`: nothing was charged. That of an unlimited
+    /// subject does not carry the denial.
     #[must_use]
     pub fn in_shadow(ask: &Ask<'_>, denial: Denial) -> Self {
         let grant = Grant { at: denial.decided_at, stamp: 0, use_by: None, expires_at: None };
         let permit = Self::new(ask.policy(), ask.subject(), Amounts::default(), grant);
+        if ask.policy().is_unlimited() {
+            return permit;
+        }
         Self { limits: denial.limits.clone(), shadow_denied: Some(Box::new(denial)), ..permit }
     }
 

@@ -92,5 +92,12 @@ pub const SPAN_MAX: Span = Span::from_secs(10 * 366 * 86_400);
 /// The most asks in front of one ask when its wait is forecast.
 pub const BEHIND_MAX: usize = 1_024;
 
-/// The most subjects of one policy that may have an override.
+/// The most subjects, and patterns of subjects, of one policy that may have an override.
 pub const OVERRIDES_MAX: usize = 100_000;
+
+/// The most subjects, and patterns of subjects, on all plans together.
+pub const PLAN_SUBJECTS_MAX: usize = 1_000_000;
+
+/// The most patterns of subjects in one list that have the same text before their first `*`: so many are compared with a
+/// subject that begins with it.
+pub const PATTERNS_PER_PREFIX_MAX: usize = 1_000;

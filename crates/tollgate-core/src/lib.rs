@@ -40,8 +40,9 @@ pub use joint::{Joint, JointDecision};
 pub use older::apply_older;
 pub use operation::{Applied, Change, JoinedOutcome, Operation, Outcome, PartOperation, apply};
 pub use policy::{
-    Borders, Derived, Headroom, Limit, OnStoreFailure, Override, Policy, PolicyBuilder, REQUESTS,
-    check_subject,
+    Borders, Derived, Headroom, Limit, OnStoreFailure, Override, PlanSubjects, Policy,
+    PolicyBuilder, REQUESTS, SubjectClash, check_subject, check_subjects, is_pattern,
+    matches_pattern,
 };
 pub use rule::{CalendarWindow, Concurrency, Period, Refill, RollingWindow, Rule, TokenBucket};
 pub use settle::{Charged, charge, close_until, release, renew, settle};

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tollgate::core::bounds::{ALTERNATIVES_MAX, CHARGES_MAX};
+use tollgate::core::matches_pattern;
 use tollgate::policy::Policies;
 use tollgate::{Costs, Error, ErrorKind, Span};
 use tollgate_providers::{Dialect, Prices, USD_MICROS};
-use tollgate_server::keys::{self, Key, Keys, Scopes};
+use tollgate_server::keys::{Key, Keys, Scopes};
 use tollgate_transport::tls::ClientTls;
 
 use crate::bounds::WAIT_MAX;
@@ -186,7 +187,7 @@ impl RouteState {
     /// Returns the index of the pattern that matches `model`: its own name first.
     fn pattern(&self, model: &str) -> Option<usize> {
         let exact = self.models.iter().position(|pattern| pattern == model);
-        exact.or_else(|| self.models.iter().position(|pattern| keys::matches(pattern, model)))
+        exact.or_else(|| self.models.iter().position(|pattern| matches_pattern(pattern, model)))
     }
 
     /// Returns whether a charge names the upstream, so that the store knows which are closed.
@@ -367,7 +368,7 @@ fn check_prices(
             let name = upstream.models.get(model).unwrap_or(model);
             let prices = &options.prices;
             let has_price = if name.contains('*') {
-                prices.models.keys().any(|known| keys::matches(name, known))
+                prices.models.keys().any(|known| matches_pattern(name, known))
             } else {
                 prices.price_for(name).is_some()
             };

@@ -146,8 +146,9 @@ impl LivePolicies {
         let file = self.with(|sources| sources.file.get(policy).cloned())?;
         self.change(clock, |overrides| overrides.put(&file, spec)).await?;
         let policies = self.in_force();
-        let policy = policies.get(policy)?.for_subject(&spec.subject);
-        Ok(OverrideDescription::new(&spec.subject, policy, FROM_API))
+        let policy = policies.get(policy)?;
+        let own = policy.override_of(&spec.subject).unwrap_or(policy);
+        Ok(OverrideDescription::new(&spec.subject, own, FROM_API))
     }
 
     /// Removes an override, also of a removed policy. Returns whether there was one.
@@ -163,6 +164,34 @@ impl LivePolicies {
             self.with(|sources| sources.file.get(policy).map(drop))?;
         }
         Ok(removed)
+    }
+
+    /// Puts `subject` on `plan`.
+    pub(crate) async fn assign(
+        &self,
+        subject: &str,
+        plan: &str,
+        clock: &dyn Clock,
+    ) -> Result<(), Error> {
+        let file = self.with(|sources| sources.file.clone());
+        self.change(clock, |all| all.assign(&file, subject, plan)).await.map(drop)
+    }
+
+    /// Gives `subject` the plan of the configuration again. Returns the plan that it was put on.
+    pub(crate) async fn unassign(
+        &self,
+        subject: &str,
+        clock: &dyn Clock,
+    ) -> Result<Option<String>, Error> {
+        let plan = Mutex::new(None);
+        let unassign = |all: &mut Overrides| {
+            let removed = all.unassign(subject)?;
+            let mut plan = plan.lock().unwrap_or_else(PoisonError::into_inner);
+            plan.clone_from(&removed);
+            Ok(removed.is_some())
+        };
+        self.change(clock, unassign).await?;
+        Ok(plan.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     async fn change(

@@ -1,41 +1,39 @@
-//! Overrides made by API: their document in the store, and their effect on policies.
+//! Overrides and plans of subjects made by API: their document in the store, and their effect on policies.
 //!
 //! An override by API takes precedence over one in the configuration. If it no longer fits a changed configuration, the
 //! subject gets the policy's own numbers, and the override is listed with the reason until it fits again or is removed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use tollgate::core::check_subject;
+use tollgate::core::{check_subject, check_subjects, is_pattern};
 use tollgate::overrides::{DOCUMENT_BYTES_MAX, Document, OverrideStore};
 use tollgate::policy::{Override, Policies};
 use tollgate::spec::{LimitSpec, OverrideSpec, PolicySpec};
 use tollgate::{Error, ErrorKind, Policy, Timestamp};
-use tollgate_protocol::json::{FROM_API, OverrideDescription, PoliciesResponse};
+use tollgate_protocol::json::{FROM_API, OverrideDescription, PlanSubject, PoliciesResponse};
 
-use crate::bounds::{OVERRIDE_TRIES_MAX, OVERRIDES_MAX};
+use crate::bounds::{ASSIGNED_MAX, OVERRIDE_TRIES_MAX, OVERRIDES_MAX};
 
 /// The format version that is written, and the newest that is read.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 
-/// The overrides of a store, by policy and subject.
+/// The format version before patterns, blocked and unlimited subjects. It is written as long as there are none, so that
+/// older programs read it.
+const PLAIN_FORM: u32 = 1;
+
+/// The overrides of a store, by policy and subject, and the plans that subjects were put on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     version: u64,
-    all: BTreeMap<(String, String), Numbers>,
+    all: BTreeMap<(String, String), OverrideSpec>,
+    plans: BTreeMap<String, String>,
 }
 
-/// What an override changes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Numbers {
-    limits: Vec<LimitSpec>,
-    weight: Option<u64>,
-}
-
-/// An override that does not fit its policy.
+/// An override that does not fit its policy, or a subject on a plan that it cannot be on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
-    /// The policy.
+    /// The policy; empty for the plan of a subject.
     pub policy: String,
     /// The subject.
     pub subject: String,
@@ -48,6 +46,9 @@ struct StoredDocument {
     form: u32,
     #[serde(default)]
     overrides: Vec<StoredOverride>,
+    /// The name of the plan by subject.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    plans: BTreeMap<String, String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -56,7 +57,19 @@ struct StoredOverride {
     subject: String,
     limits: Vec<LimitSpec>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unlimited: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     weight: Option<u64>,
+}
+
+impl From<StoredOverride> for ((String, String), OverrideSpec) {
+    fn from(stored: StoredOverride) -> Self {
+        let StoredOverride { policy, subject, limits, limit, unlimited, weight } = stored;
+        let spec = OverrideSpec { subject: subject.clone(), limits, limit, unlimited, weight };
+        ((policy, subject), spec)
+    }
 }
 
 impl Overrides {
@@ -108,14 +121,15 @@ impl Overrides {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if it does not fit the policy, or if there are too many.
     pub fn put(&mut self, policy: &Policy, spec: &OverrideSpec) -> Result<bool, Error> {
-        if spec.limits.is_empty() && spec.weight.is_none() {
-            let text = "limits must name at least one limit and what changes, unless weight does; to give a subject the \
-                        policy's own numbers again, remove its override";
+        if spec.is_empty() {
+            let text = "limits must name at least one limit and what changes, unless weight, limit = 0 or unlimited is \
+                        there; to give a subject the policy's own numbers again, remove its override";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        fit(&without_overrides(policy), spec).map_err(|why| {
+        fit(&PolicySpec::without_overrides(policy), spec).map_err(|why| {
             Error::new(ErrorKind::Invalid, format!("policy {:?}: {why}", policy.name()))
         })?;
+        self.check_specificity(policy, &spec.subject)?;
         let key = (policy.name().to_owned(), spec.subject.clone());
         if OVERRIDES_MAX <= self.all.len() && !self.all.contains_key(&key) {
             let text = format!(
@@ -123,8 +137,22 @@ impl Overrides {
             );
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        let numbers = Numbers { limits: spec.limits.clone(), weight: spec.weight };
-        Ok(self.all.insert(key, numbers.clone()) != Some(numbers))
+        Ok(self.all.insert(key, spec.clone()).as_ref() != Some(spec))
+    }
+
+    /// Checks that no other pattern for `policy`, here or in the configuration, is as specific as `subject`.
+    fn check_specificity(&self, policy: &Policy, subject: &str) -> Result<(), Error> {
+        if !is_pattern(subject) {
+            return Ok(());
+        }
+        let own = self.all.keys().filter(|(name, _)| name == policy.name());
+        let others = policy.overrides().map(|(other, _)| other);
+        let others: BTreeSet<&str> = others.chain(own.map(|(_, other)| &**other)).collect();
+        let others = others.into_iter().filter(|other| *other != subject && is_pattern(other));
+        check_subjects(others.chain([subject])).map_err(|clash| {
+            let text = format!("policy {:?}: overrides: {clash}", policy.name());
+            Error::new(ErrorKind::Invalid, text)
+        })
     }
 
     /// Removes an override. Returns whether there was one.
@@ -136,16 +164,55 @@ impl Overrides {
         Ok(self.all.remove(&(policy.to_owned(), subject.to_owned())).is_some())
     }
 
+    /// Puts `subject` on the plan called `plan`, which `file` has. Returns whether that changed anything.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if there is no such plan, `subject` is as specific as another pattern on a plan, or there
+    /// are too many.
+    pub fn assign(&mut self, file: &Policies, subject: &str, plan: &str) -> Result<bool, Error> {
+        check_subject(subject)?;
+        if ASSIGNED_MAX <= self.plans.len() && !self.plans.contains_key(subject) {
+            let text = format!(
+                "{ASSIGNED_MAX} subjects were put on plans already; remove some, or write them into the configuration"
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let mut next = self.plans.clone();
+        let is_changed = next.insert(subject.to_owned(), plan.to_owned()).as_deref() != Some(plan);
+        let (_, refused) = file.with_subjects_on_plans(&next);
+        if let Some((_, why)) = refused.into_iter().find(|(refused, _)| refused == subject) {
+            return Err(Error::new(ErrorKind::Invalid, why));
+        }
+        self.plans = next;
+        Ok(is_changed)
+    }
+
+    /// Returns the plan that `subject` was put on, and forgets it.
+    ///
+    /// # Errors
+    /// If `subject` is not a valid subject.
+    pub fn unassign(&mut self, subject: &str) -> Result<Option<String>, Error> {
+        check_subject(subject)?;
+        Ok(self.plans.remove(subject))
+    }
+
     /// Adds the overrides of `other`; with `overwrite` they replace existing ones. Returns how many were added.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if there would be too many.
     pub fn merge(&mut self, other: &Self, overwrite: bool) -> Result<usize, Error> {
         let mut taken = 0;
-        for (key, numbers) in &other.all {
+        for (key, spec) in &other.all {
             let own = self.all.get(key);
-            if own.is_none() || (overwrite && own != Some(numbers)) {
-                self.all.insert(key.clone(), numbers.clone());
+            if own.is_none() || (overwrite && own != Some(spec)) {
+                self.all.insert(key.clone(), spec.clone());
+                taken += 1;
+            }
+        }
+        for (subject, plan) in &other.plans {
+            let own = self.plans.get(subject);
+            if own.is_none() || (overwrite && own != Some(plan)) {
+                self.plans.insert(subject.clone(), plan.clone());
                 taken += 1;
             }
         }
@@ -159,21 +226,22 @@ impl Overrides {
         Ok(taken)
     }
 
-    /// Removes all but those of `policy`.
+    /// Removes all but the overrides of `policy`.
     pub fn keep_policy(&mut self, policy: &str) {
+        self.plans.clear();
         self.all.retain(|(name, _), _| name == policy);
     }
 
-    /// Returns the number of overrides.
+    /// Returns the number of overrides and of subjects on plans.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.all.len()
+        self.all.len() + self.plans.len()
     }
 
-    /// Returns whether there are no overrides.
+    /// Returns whether there are neither.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.len() == 0
     }
 
     /// Returns whether `subject` has an override of `policy`.
@@ -185,14 +253,15 @@ impl Overrides {
     /// Applies the overrides to `file`. Returns those that do not fit, too.
     #[must_use]
     pub fn apply(&self, file: &Policies) -> (Policies, Vec<Unfit>) {
-        let mut unfit = Vec::new();
+        let (file, mut unfit) = self.apply_plans(file);
         let mut changes: BTreeMap<&str, Vec<(&str, Override)>> = BTreeMap::new();
         let mut plain: BTreeMap<&str, PolicySpec> = BTreeMap::new();
-        for ((policy, subject), Numbers { limits, weight }) in &self.all {
-            let (limits, weight) = (limits.clone(), *weight);
-            let spec = OverrideSpec { subject: subject.clone(), limits, weight };
+        for ((policy, subject), spec) in &self.all {
             let fitted = file.get(policy).map_err(|error| error.to_string()).and_then(|found| {
-                fit(plain.entry(policy).or_insert_with(|| without_overrides(found)), &spec)
+                fit(
+                    plain.entry(policy).or_insert_with(|| PolicySpec::without_overrides(found)),
+                    spec,
+                )
             });
             match fitted {
                 Ok(own) => changes.entry(policy).or_default().push((subject, own)),
@@ -203,7 +272,8 @@ impl Overrides {
             }
         }
         let policies = file.map(|policy| {
-            let changes = changes.remove(policy.name())?;
+            let mut changes = changes.remove(policy.name())?;
+            remove_clashes(policy, &mut changes, &mut unfit);
             let subjects: Vec<String> = changes.iter().map(|(to, _)| (*to).to_owned()).collect();
             let changes = changes.into_iter().map(|(to, own)| (to, Some(own)));
             // Each fits alone, so together they are too many.
@@ -219,10 +289,24 @@ impl Overrides {
         (policies, unfit)
     }
 
+    /// Returns `file` with the subjects on their plans, and those that cannot be on them.
+    fn apply_plans(&self, file: &Policies) -> (Policies, Vec<Unfit>) {
+        if self.plans.is_empty() {
+            return (file.clone(), Vec::new());
+        }
+        let (file, refused) = file.with_subjects_on_plans(&self.plans);
+        let unfit = |(subject, why)| Unfit { policy: String::new(), subject, why };
+        (file, refused.into_iter().map(unfit).collect())
+    }
+
     /// Describes the policies in force, with `unfit` overrides.
     #[must_use]
     pub fn describe(&self, in_force: &Policies, unfit: &[Unfit]) -> PoliciesResponse {
-        let mut listed: PoliciesResponse = in_force.iter().collect();
+        let mut listed = PoliciesResponse::from(in_force);
+        for plan in &mut listed.plans {
+            let own = self.plans.iter().filter(|(_, name)| **name == plan.name);
+            plan.assigned = own.map(|(subject, _)| assigned(subject, unfit)).collect();
+        }
         for policy in &mut listed.policies {
             let is_unfit = |subject: &str| {
                 let mut unfit = unfit.iter();
@@ -239,6 +323,7 @@ impl Overrides {
                 subject: unfit.subject.clone(),
                 source: FROM_API.to_owned(),
                 limits: Vec::new(),
+                unlimited: false,
                 weight: 1,
                 unfit: Some(unfit.why.clone()),
             }));
@@ -268,12 +353,8 @@ impl Overrides {
             );
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        let overrides = stored.overrides.into_iter();
-        let numbers = |limits, weight| Numbers { limits, weight };
-        let all = overrides
-            .map(|one| ((one.policy, one.subject), numbers(one.limits, one.weight)))
-            .collect();
-        Ok(Self { version, all })
+        let all = stored.overrides.into_iter().map(Into::into).collect();
+        Ok(Self { version, all, plans: stored.plans })
     }
 
     /// Serializes the document.
@@ -281,13 +362,18 @@ impl Overrides {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if it is too large.
     pub fn document(&self) -> Result<Document, Error> {
-        let overrides = self.all.iter().map(|((policy, subject), numbers)| StoredOverride {
+        let overrides = self.all.iter().map(|((policy, subject), spec)| StoredOverride {
             policy: policy.clone(),
             subject: subject.clone(),
-            limits: numbers.limits.clone(),
-            weight: numbers.weight,
+            limits: spec.limits.clone(),
+            limit: spec.limit,
+            unlimited: spec.unlimited,
+            weight: spec.weight,
         });
-        let stored = StoredDocument { form: FORM, overrides: overrides.collect() };
+        let is_plain = self.plans.is_empty() && !self.all.values().any(is_new_kind);
+        let form = if is_plain { PLAIN_FORM } else { FORM };
+        let (overrides, plans) = (overrides.collect(), self.plans.clone());
+        let stored = StoredDocument { form, overrides, plans };
         let text = serde_json::to_string(&stored).map_err(|error| {
             Error::new(ErrorKind::Corrupt, "the overrides cannot be written").caused_by(error)
         })?;
@@ -303,17 +389,43 @@ impl Overrides {
     }
 }
 
-/// Returns `policy` without overrides.
-fn without_overrides(policy: &Policy) -> PolicySpec {
-    let plain = policy.with_overrides(policy.overrides().map(|(subject, _)| (subject, None)));
-    PolicySpec::from_policy(plain.as_ref().unwrap_or(policy))
+/// Describes `subject`, which was put on a plan.
+fn assigned(subject: &str, unfit: &[Unfit]) -> PlanSubject {
+    let mut unfit = unfit.iter().filter(|unfit| unfit.policy.is_empty());
+    let unfit = unfit.find(|unfit| unfit.subject == subject).map(|unfit| unfit.why.clone());
+    PlanSubject { subject: subject.to_owned(), unfit }
+}
+
+/// Returns whether programs from before patterns, blocked and unlimited subjects would misread `spec`.
+fn is_new_kind(spec: &OverrideSpec) -> bool {
+    let blocks = |limit: &LimitSpec| limit.limit == Some(0) || limit.capacity == Some(0);
+    is_pattern(&spec.subject)
+        || spec.limit.is_some()
+        || spec.unlimited
+        || spec.limits.iter().any(blocks)
+}
+
+/// Moves those of `changes` to `unfit` that are patterns as specific as another one of `policy`, which changed since.
+fn remove_clashes(policy: &Policy, changes: &mut Vec<(&str, Override)>, unfit: &mut Vec<Unfit>) {
+    let is_kept = |text: &str| !changes.iter().any(|(subject, _)| *subject == text);
+    let patterns = policy.overrides().map(|(text, _)| text).filter(|text| is_pattern(text));
+    let file: Vec<&str> = patterns.filter(|text| is_kept(text)).collect();
+    loop {
+        let subjects = changes.iter().map(|(subject, _)| *subject);
+        let Err(clash) = check_subjects(file.iter().copied().chain(subjects)) else { return };
+        // The configuration has no clash of its own, and its patterns come first.
+        let Some(index) = clash.index.checked_sub(file.len()) else { return };
+        let (subject, _) = changes.remove(index);
+        let (policy, why) = (policy.name().to_owned(), clash.to_string());
+        unfit.push(Unfit { policy, subject: subject.to_owned(), why });
+    }
 }
 
 /// Returns what the subject of `spec` has of its own under `policy`, or the reason why `spec` does not fit.
 fn fit(policy: &PolicySpec, spec: &OverrideSpec) -> Result<Override, String> {
     let alone = PolicySpec { overrides: vec![spec.clone()], ..policy.clone() };
     let policy = alone.resolve().map_err(|fault| fault.to_string())?;
-    Ok(policy.for_subject(&spec.subject).as_override_of(&policy))
+    Ok(policy.override_of(&spec.subject).unwrap_or(&policy).as_override_of(&policy))
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! The policies in force, by name.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use tollgate_core::Policy;
 pub use tollgate_core::{Headroom, OnStoreFailure, Override, Period, PolicyBuilder, Refill, Rule};
+use tollgate_core::{PlanSubjects, Policy, check_subjects};
 
 use crate::error::{Error, ErrorKind};
 use crate::internal::nearest;
@@ -31,6 +32,16 @@ const NAMES_SHOWN_MAX: usize = 20;
 pub struct Policies {
     all: Vec<Policy>,
     indexes: HashMap<Box<str>, usize, RandomState>,
+    plans: Arc<[Plan]>,
+}
+
+/// A plan: a named set of numbers, which each policy has, for the subjects on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The name.
+    pub name: String,
+    /// The subjects on it; each `*` in one matches any text.
+    pub subjects: Vec<String>,
 }
 
 impl Policies {
@@ -75,7 +86,82 @@ impl Policies {
             Some(other) if other.is_named_as(policy) => other,
             _ => policy.clone(),
         };
-        Self { all: self.all.iter().map(changed).collect(), indexes: self.indexes.clone() }
+        Self { all: self.all.iter().map(changed).collect(), ..self.clone() }
+    }
+
+    /// The plans, in the order they were given.
+    #[must_use]
+    pub fn plans(&self) -> &[Plan] {
+        &self.plans
+    }
+
+    /// The same set with `plans`, whose numbers its policies have.
+    #[cfg(feature = "spec")]
+    pub(crate) fn with_plans(self, plans: Arc<[Plan]>) -> Self {
+        Self { plans, ..self }
+    }
+
+    /// The same set with the subjects in `moves` on the plans there, by name, instead of on those of [`plans`](Self::plans). Returns
+    /// the subjects that cannot be moved, too, each with the reason.
+    #[must_use]
+    pub fn with_subjects_on_plans(
+        &self,
+        moves: &BTreeMap<String, String>,
+    ) -> (Self, Vec<(String, String)>) {
+        let mut refused = Vec::new();
+        let mut moved: Vec<(&str, usize)> = Vec::new();
+        for (subject, plan) in moves {
+            match self.plan_index(plan) {
+                Ok(index) => moved.push((subject, index)),
+                Err(error) => refused.push((subject.clone(), error.to_string())),
+            }
+        }
+        let mut stay: Vec<(&str, usize)> = Vec::new();
+        for (index, plan) in self.plans.iter().enumerate() {
+            let subjects = plan.subjects.iter().map(|subject| (&**subject, index));
+            stay.extend(subjects.filter(|(subject, _)| {
+                moved.binary_search_by_key(subject, |(moved, _)| *moved).is_err()
+            }));
+        }
+        loop {
+            let all = stay.iter().chain(&moved);
+            let Err(clash) = check_subjects(all.map(|(subject, _)| *subject)) else { break };
+            // Those of the plans do not clash, and come first.
+            let Some(index) = clash.index.checked_sub(stay.len()) else { break };
+            refused.push((moved.remove(index).0.to_owned(), clash.to_string()));
+        }
+        match PlanSubjects::new(stay.into_iter().chain(moved)) {
+            Ok(subjects) => {
+                let subjects = Arc::new(subjects);
+                (self.map(|policy| Some(policy.with_plan_subjects(&subjects))), refused)
+            }
+            Err(error) => {
+                let why = error.to_string();
+                let refused = moves.keys().map(|subject| (subject.clone(), why.clone()));
+                (self.clone(), refused.collect())
+            }
+        }
+    }
+
+    /// The same set for callers that prove to be on `plan`; see [`Policy::claiming`].
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if there is no such plan, with the names there are.
+    pub fn claiming(&self, plan: &str) -> Result<Self, Error> {
+        let index = self.plan_index(plan)?;
+        Ok(self.map(|policy| Some(policy.claiming(index))))
+    }
+
+    fn plan_index(&self, name: &str) -> Result<usize, Error> {
+        let names = || self.plans.iter().map(|plan| &*plan.name);
+        names().position(|known| known == name).ok_or_else(|| {
+            let likely = nearest(name, names()).map(|name| format!("did you mean {name}? "));
+            let known = names().take(NAMES_SHOWN_MAX).collect::<Vec<_>>().join(", ");
+            let known = if known.is_empty() { "none" } else { &*known };
+            let likely = likely.unwrap_or_default();
+            let text = format!("no plan is called {name:?}; {likely}known: {known}");
+            Error::new(ErrorKind::Invalid, text)
+        })
     }
 
     #[cold]

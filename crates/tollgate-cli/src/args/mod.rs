@@ -308,7 +308,7 @@ pub(crate) enum PoliciesCommand {
         file: PathBuf,
     },
 
-    /// Override the numbers of a policy for one subject, in the store
+    /// Override the numbers of a policy for one subject, or for a pattern as in 'eu-*', in the store
     ///
     /// Usage is kept, so there is no free burst. Every broker on the store applies it within seconds. It takes precedence over
     /// an override in the configuration.
@@ -324,14 +324,20 @@ pub(crate) struct Override {
     #[arg(
         long = "set",
         value_name = "LIMIT.FIELD=VALUE",
-        required_unless_present_any = ["weight", "remove"]
+        required_unless_present_any = ["block", "unlimited", "weight", "remove"]
     )]
     pub(crate) set: Vec<String>,
+    /// Refuse everything
+    #[arg(long, conflicts_with_all = ["set", "unlimited"])]
+    pub(crate) block: bool,
+    /// Refuse nothing; usage still counts, up to the limits
+    #[arg(long, conflicts_with = "set")]
+    pub(crate) unlimited: bool,
     /// How often the subject is served while it waits for a limit that it shares, compared with others: 1 to 1000
     #[arg(long, value_name = "N")]
     pub(crate) weight: Option<u64>,
     /// Remove the override
-    #[arg(long, conflicts_with_all = ["set", "weight"])]
+    #[arg(long, conflicts_with_all = ["set", "block", "unlimited", "weight"])]
     pub(crate) remove: bool,
 }
 

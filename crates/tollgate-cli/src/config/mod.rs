@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use tollgate::Span;
 use tollgate::internal::Step;
 use tollgate::policy::Policies;
+use tollgate::spec::with_plans;
 use tollgate_config::{Config, Diagnostic};
 use tollgate_server::{AuditOptions, check_policy_name};
 
@@ -88,8 +89,10 @@ impl ServeConfig {
         let envoy = envoy::resolve(&gates.document, &gates.policies)?;
         if !envoy.policies.is_empty() {
             let all = gates.policies.iter().chain(&envoy.policies).cloned();
-            gates.policies = Policies::new(all)
-                .map_err(|error| gates.document.error(&["envoy"], error.to_string()))?;
+            let error = |text: String| gates.document.error(&["envoy"], text);
+            let all = Policies::new(all).map_err(|problem| error(problem.to_string()))?;
+            gates.policies =
+                with_plans(&all, &gates.plans).map_err(|(_, fault)| error(fault.to_string()))?;
         }
         let Config { document, policies, .. } = &gates;
         for (index, policy) in policies.iter().enumerate() {

@@ -73,7 +73,9 @@ impl Shape {
                 })
                 .margin(Span::from_micros(limit.margin))
         });
-        Policy::builder(name).limits(limits).block_ttl(Span::from_micros(self.block_ttl)).build()
+        let block_ttl = Span::from_micros(self.block_ttl);
+        // An entry of a subject that was blocked since is in the numbers of the block.
+        Policy::builder(name).limits(limits).block_ttl(block_ttl).may_block().build()
     }
 }
 

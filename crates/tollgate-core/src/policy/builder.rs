@@ -1,11 +1,9 @@
 //! Building a policy: everything that can be checked or computed once, checked and computed.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use super::{
-    Derived, Inner, Limit, Metered, OnStoreFailure, Override, Policy, REQUESTS, check_subject,
-    limit,
+    Derived, Inner, Limit, Metered, OnStoreFailure, Override, Policy, REQUESTS, SubjectMap, limit,
 };
 use crate::bounds::{FINE_CAPACITY_MAX, LIMITS_MAX, OVERRIDES_MAX, SPAN_MAX, UNITS_MAX};
 use crate::codec;
@@ -25,6 +23,9 @@ pub struct PolicyBuilder {
     capacity_per_ask: bool,
     subjects_max: Option<u64>,
     weight: u64,
+    unlimited: bool,
+    /// Whether a limit may be 0, which refuses everything.
+    may_block: bool,
     overrides: Vec<(String, Override)>,
 }
 
@@ -39,8 +40,41 @@ impl PolicyBuilder {
             capacity_per_ask: false,
             subjects_max: None,
             weight: 1,
+            unlimited: false,
+            may_block: false,
             overrides: Vec::new(),
         }
+    }
+
+    /// Returns the settings and limits of `policy`, without its overrides and plans.
+    pub(super) fn from_policy(policy: &Policy) -> Self {
+        Self {
+            name: policy.name().to_owned(),
+            limits: policy.limits().cloned().collect(),
+            shadow: policy.0.shadow,
+            on_store_failure: policy.0.on_store_failure,
+            block_ttl: policy.0.block_ttl,
+            capacity_per_ask: policy.0.capacity_per_ask,
+            subjects_max: policy.0.subjects_max,
+            weight: policy.0.weight,
+            unlimited: policy.0.unlimited,
+            may_block: true,
+            overrides: Vec::new(),
+        }
+    }
+
+    /// Allows limits of 0, which refuse everything. They are for overrides and plans; in a policy they are taken for a
+    /// mistake.
+    #[must_use]
+    pub const fn may_block(mut self) -> Self {
+        self.may_block = true;
+        self
+    }
+
+    /// Sets whether nothing is refused. An unlimited policy is in shadow mode.
+    pub(super) const fn unlimited(mut self, unlimited: bool) -> Self {
+        (self.unlimited, self.shadow) = (unlimited, self.shadow || unlimited);
+        self
     }
 
     /// Adds `limit`.
@@ -104,7 +138,8 @@ impl PolicyBuilder {
         self
     }
 
-    /// Gives `subject` limits of its own, with the names and units of the policy's and other numbers, and perhaps a weight.
+    /// Gives `subject` limits of its own, with the names and units of the policy's and other numbers, and perhaps a weight. A
+    /// `*` in it matches any text; the most specific override of a subject counts.
     #[must_use]
     pub fn override_for(mut self, subject: impl Into<String>, other: impl Into<Override>) -> Self {
         self.overrides.push((subject.into(), other.into()));
@@ -132,6 +167,11 @@ impl PolicyBuilder {
         }
         if SPAN_MAX < self.block_ttl {
             return Err(Error::invalid(format!("block_ttl must be at most {SPAN_MAX}")));
+        }
+        if let Some(limit) = self.limits.iter().find(|limit| limit.is_blocked())
+            && !self.may_block
+        {
+            return Err(limit.zero_error());
         }
         let units = units_of(&self.limits)?;
         let mut limits = Vec::with_capacity(self.limits.len());
@@ -162,43 +202,64 @@ impl PolicyBuilder {
             limits,
             units,
             shadow: self.shadow,
+            unlimited: self.unlimited,
             on_store_failure: self.on_store_failure,
             block_ttl: self.block_ttl,
             subjects_max: self.subjects_max,
             weight: self.weight,
-            overrides,
+            overrides: Arc::new(overrides),
+            plans: None,
             capacity_per_ask: self.capacity_per_ask,
             with_exact_logs: OnceLock::new(),
         })))
     }
 
-    fn build_overrides(&self) -> Result<HashMap<Box<str>, Policy>, Error> {
-        if OVERRIDES_MAX < self.overrides.len() {
-            return Err(Error::invalid(format!("has more than {OVERRIDES_MAX} overrides")));
+    fn build_overrides(&self) -> Result<SubjectMap<Policy>, Error> {
+        if self.overrides.is_empty() {
+            return Ok(SubjectMap::default());
         }
+        let plain = Self { overrides: Vec::new(), ..self.clone() };
+        let built = self.overrides.iter().map(|(subject, own)| {
+            Ok((subject.as_str().into(), plain.build_override(subject, own)?))
+        });
+        map_overrides(built.collect::<Result<_, Error>>()?)
+    }
+
+    /// Builds the policy of `subject`, which overrides this one by `own`.
+    pub(super) fn build_override(&self, subject: &str, own: &Override) -> Result<Policy, Error> {
+        let of = format!("override for {subject:?}");
+        self.build_variant(&of, own)
+    }
+
+    /// Builds the policy that `own`, which errors call `of`, makes of this one.
+    pub(super) fn build_variant(&self, of: &str, own: &Override) -> Result<Policy, Error> {
         let names = |limits: &[Limit]| -> Vec<(String, String)> {
             limits.iter().map(|limit| (limit.name.clone(), limit.unit.clone())).collect()
         };
-        let mut overrides = HashMap::with_capacity(self.overrides.len());
-        for (subject, Override { limits, weight }) in &self.overrides {
-            check_subject(subject)?;
-            if names(limits) != names(&self.limits) {
-                return Err(Error::invalid(format!(
-                    "the override for {subject:?} must have the policy's own limits ({}), in order, with the same units",
-                    self.limits.iter().map(Limit::name).collect::<Vec<_>>().join(", ")
-                )));
-            }
-            let own = Self { limits: limits.clone(), overrides: Vec::new(), ..self.clone() };
-            let own = own.weight(weight.unwrap_or(self.weight));
-            let policy = own.build_checked().map_err(|error| {
-                Error::new(error.kind(), format!("override for {subject:?}: {error}"))
-            })?;
-            if overrides.insert(subject.as_str().into(), policy).is_some() {
-                return Err(Error::invalid(format!("has two overrides for {subject:?}; keep one")));
-            }
+        if names(&own.limits) != names(&self.limits) {
+            return Err(Error::invalid(format!(
+                "the {of} must have the policy's own limits ({}), in order, with the same units",
+                self.limits.iter().map(Limit::name).collect::<Vec<_>>().join(", ")
+            )));
         }
-        Ok(overrides)
+        Self { limits: own.limits.clone(), overrides: Vec::new(), ..self.clone() }
+            .weight(own.weight.unwrap_or(self.weight))
+            .unlimited(own.unlimited)
+            .may_block()
+            .build_checked()
+            .map_err(|error| Error::new(error.kind(), format!("{of}: {error}")))
     }
+}
+
+/// Returns `overrides` by subject and pattern.
+pub(super) fn map_overrides(
+    overrides: Vec<(Box<str>, Policy)>,
+) -> Result<SubjectMap<Policy>, Error> {
+    if OVERRIDES_MAX < overrides.len() {
+        return Err(Error::invalid(format!("has more than {OVERRIDES_MAX} overrides")));
+    }
+    SubjectMap::new(overrides)
+        .map_err(|error| Error::new(error.kind(), format!("overrides: {error}")))
 }
 
 /// `limits` with the largest capacity that each continuous bucket may have at its rate.
@@ -227,17 +288,8 @@ pub(super) fn with_exact_logs(policy: &Policy) -> Option<Policy> {
     }
     let exact =
         |limit: &Limit| Limit { exact_log: limit.exact_log || has_grid(limit), ..limit.clone() };
-    let built = PolicyBuilder {
-        name: policy.name().to_owned(),
-        limits: policy.limits().map(exact).collect(),
-        shadow: policy.0.shadow,
-        on_store_failure: policy.0.on_store_failure,
-        block_ttl: policy.0.block_ttl,
-        capacity_per_ask: policy.0.capacity_per_ask,
-        subjects_max: policy.0.subjects_max,
-        weight: policy.0.weight,
-        overrides: Vec::new(),
-    };
+    let limits = policy.limits().map(exact).collect();
+    let built = PolicyBuilder { limits, ..PolicyBuilder::from_policy(policy) };
     built.build().ok()
 }
 

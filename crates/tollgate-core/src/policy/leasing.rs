@@ -3,16 +3,17 @@
 //! The store keeps to stricter numbers where a policy has a `block_ttl`, since what is spent in an interval was taken in
 //! a longer one. Here is the other half: how long a block may be spent so that those numbers suffice.
 
-use super::Policy;
+use super::{Limit, Policy};
 use crate::bounds::NUMBER_MAX;
 use crate::costs::Amounts;
 use crate::time::Timestamp;
 
 impl Policy {
-    /// Whether tokens may be taken in advance: the policy has a `block_ttl`, no slots, and does refuse.
+    /// Whether tokens may be taken in advance: the policy has a `block_ttl`, no slots, and refuses some asks but not all.
     #[must_use]
     pub fn is_leased(&self) -> bool {
-        !self.0.block_ttl.is_zero() && !self.0.shadow && !self.has_slots()
+        let is_blocked = || self.limits().any(Limit::is_blocked);
+        !self.0.block_ttl.is_zero() && !self.0.shadow && !self.has_slots() && !is_blocked()
     }
 
     /// Whether any limit counts slots.

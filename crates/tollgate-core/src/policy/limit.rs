@@ -121,7 +121,7 @@ impl Limit {
         let reserve = self.headroom.units_of(self.rule.limit());
         let allowance = Allowance { reserve, margin: self.margin, block_ttl, slots: self.slots() };
         let gauge = self.rule.gauge(allowance).map_err(|error| self.blame(&error))?;
-        if gauge.most() == 0 {
+        if gauge.most() == 0 && !self.is_blocked() {
             return Err(self.blame(&Error::invalid(format!(
                 "nothing is left to issue: of {} the headroom takes {reserve}, and a margin of {} with a block_ttl of \
                  {block_ttl} takes the rest; raise the limit or lower one of them",
@@ -132,6 +132,23 @@ impl Limit {
         Ok(gauge)
     }
 
+    /// Whether the limit is 0, so that it refuses everything.
+    pub(crate) const fn is_blocked(&self) -> bool {
+        self.rule.limit() == 0
+    }
+
+    /// The error of a limit of 0 where nothing may be blocked.
+    pub(crate) fn zero_error(&self) -> Error {
+        let most = if matches!(self.rule, Rule::Concurrency(_)) { SLOTS_MAX } else { NUMBER_MAX };
+        let error = check_number(self.number_field(), 0, most).err();
+        self.blame(&error.unwrap_or_else(|| Error::invalid("the limit is 0")))
+    }
+
+    /// The name of the number as it is written, so that a reader finds it in the configuration.
+    const fn number_field(&self) -> &'static str {
+        if matches!(self.rule, Rule::TokenBucket(_)) { "capacity" } else { "limit" }
+    }
+
     fn blame(&self, error: &Error) -> Error {
         Error::new(error.kind(), format!("limit {:?}: {error}", self.name))
     }
@@ -139,9 +156,9 @@ impl Limit {
     fn check(&self) -> Result<(), Error> {
         check_name("limit name", &self.name)?;
         check_name("unit", &self.unit)?;
-        // As it is written, so that a reader finds it in the configuration.
-        let field = if matches!(self.rule, Rule::TokenBucket(_)) { "capacity" } else { "limit" };
-        check_number(field, self.rule.limit(), NUMBER_MAX)?;
+        if !self.is_blocked() {
+            check_number(self.number_field(), self.rule.limit(), NUMBER_MAX)?;
+        }
         check_span("margin", self.margin, Span::ZERO)?;
         let least = Span::from_micros(1);
         match &self.rule {
@@ -174,7 +191,9 @@ impl Limit {
                 Err(Error::invalid("concurrency has no window, so it takes no margin; remove it"))
             }
             Rule::Concurrency(rule) => {
-                check_number("limit", rule.limit, SLOTS_MAX)?;
+                if !self.is_blocked() {
+                    check_number("limit", rule.limit, SLOTS_MAX)?;
+                }
                 check_span("ttl", rule.ttl, least)
             }
         }

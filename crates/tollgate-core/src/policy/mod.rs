@@ -9,7 +9,9 @@ mod leasing;
 mod limit;
 mod outage;
 mod overrides;
+mod plans;
 mod share;
+mod subjects;
 
 pub use builder::PolicyBuilder;
 pub(crate) use builder::fnv_1a;
@@ -17,8 +19,9 @@ pub use derived::{Borders, Derived};
 pub use limit::{Headroom, Limit};
 pub use outage::OnStoreFailure;
 pub use overrides::Override;
+pub use plans::PlanSubjects;
+pub use subjects::{SubjectClash, check_subjects, is_pattern, matches_pattern};
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -27,6 +30,8 @@ use crate::costs::{Amounts, Costs};
 use crate::error::Error;
 use crate::rule::Gauge;
 use crate::time::Span;
+use plans::Plans;
+use subjects::SubjectMap;
 
 /// The unit that costs 1 when an ask does not name it.
 pub const REQUESTS: &str = "requests";
@@ -51,6 +56,7 @@ pub const REQUESTS: &str = "requests";
 #[derive(Clone)]
 pub struct Policy(Arc<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     name: Arc<str>,
     name_hash: u64,
@@ -59,11 +65,14 @@ struct Inner {
     default_amounts: Amounts,
     use_within: Option<Span>,
     shadow: bool,
+    unlimited: bool,
     on_store_failure: OnStoreFailure,
     block_ttl: Span,
     subjects_max: Option<u64>,
     weight: u64,
-    overrides: HashMap<Box<str>, Policy>,
+    /// Shared, because a policy with other plans has the same.
+    overrides: Arc<SubjectMap<Policy>>,
+    plans: Option<Plans>,
     capacity_per_ask: bool,
     shape: Vec<u8>,
     shape_hash: u64,
@@ -72,6 +81,7 @@ struct Inner {
 }
 
 /// A limit with its gauge and the index of its unit.
+#[derive(Clone)]
 pub(crate) struct Metered {
     pub(crate) limit: Limit,
     pub(crate) name: Arc<str>,
@@ -155,6 +165,13 @@ impl Policy {
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.0.shadow
+    }
+
+    /// Returns whether the policy refuses nothing, because its subject is unlimited. Usage counts up to the limits. Such a
+    /// policy [is in shadow mode](Self::is_shadow), and its permits do not say what would have been denied.
+    #[must_use]
+    pub fn is_unlimited(&self) -> bool {
+        self.0.unlimited
     }
 
     /// Returns what to do if the store cannot answer.
@@ -288,10 +305,12 @@ impl PartialEq for Policy {
                     .map(|limit| &limit.gauge)
                     .eq(other.metered().iter().map(|limit| &limit.gauge))
                 && self.0.shadow == other.0.shadow
+                && self.0.unlimited == other.0.unlimited
                 && self.0.subjects_max == other.0.subjects_max
                 && self.0.weight == other.0.weight
                 && self.0.on_store_failure == other.0.on_store_failure
-                && self.0.overrides == other.0.overrides)
+                && self.0.overrides == other.0.overrides
+                && self.0.plans == other.0.plans)
     }
 }
 

@@ -46,6 +46,8 @@ impl Policy {
         Self::builder(self.name())
             .limits(limits)
             .shadow(self.0.shadow)
+            .unlimited(self.0.unlimited)
+            .may_block()
             .subjects_max(self.0.subjects_max)
             .weight(self.0.weight)
             .on_store_failure(self.0.on_store_failure)
@@ -59,6 +61,7 @@ impl Policy {
         let limits = self.metered().iter().map(|metered| {
             let limit = &metered.limit;
             let rule: Rule = match &limit.rule {
+                rule if limit.is_blocked() => rule.clone(),
                 Rule::TokenBucket(rule) => {
                     let most = metered.gauge.most();
                     let whole = bucket(limit, rule, most, instances);
@@ -77,7 +80,11 @@ impl Policy {
             Limit::new(&*limit.name, &*limit.unit, rule).margin(limit.margin)
         });
         // Whatever numbers the builder refuses to divide drain as configured.
-        Self::builder(self.name()).limits(limits).build().unwrap_or_else(|_| self.clone())
+        Self::builder(self.name())
+            .limits(limits)
+            .may_block()
+            .build()
+            .unwrap_or_else(|_| self.clone())
     }
 
     /// The most that all `instances` together can issue of each limit, in order, if `cut_off` of them decide by their
@@ -91,7 +98,7 @@ impl Policy {
         cut_off: u64,
     ) -> impl ExactSizeIterator<Item = u64> + '_ {
         self.effective().map(move |most| {
-            let share = (most / instances.max(1)).max(1);
+            let share = (most / instances.max(1)).max(most.min(1));
             most.saturating_add(share.saturating_mul(cut_off))
         })
     }
@@ -101,6 +108,7 @@ fn share_of(metered: &Metered, instances: u64, block_ttl: Span) -> Result<Limit,
     let (limit, most) = (&metered.limit, metered.gauge.most());
     let share = most / instances;
     let rule: Rule = match &limit.rule {
+        rule if limit.is_blocked() => rule.clone(),
         Rule::TokenBucket(rule) => return Ok(bucket(limit, rule, share.max(1), instances)),
         Rule::RollingWindow(rule) => {
             let window = rule.window.plus(block_ttl);

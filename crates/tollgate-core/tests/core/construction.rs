@@ -160,7 +160,7 @@ fn overrides_must_have_the_limits_of_the_policy() {
         .limit(limit(bucket()))
         .override_for("vip", vec![limit(bucket())])
         .override_for("vip", vec![limit(bucket())]);
-    says(twice.build(), &["two overrides for \"vip\"", "keep one"]);
+    says(twice.build(), &["\"vip\" is there twice", "keep one"]);
     let raised = over("vip", vec![limit(bucket().burst(50))]).expect("a right override");
     assert_eq!(raised.for_subject("vip").effective().collect::<Vec<_>>(), [50]);
     assert_eq!(raised.for_subject("other").effective().collect::<Vec<_>>(), [10]);

@@ -33,8 +33,8 @@ pub use history::{
     SubjectHistoryResponse,
 };
 pub use policy::{
-    FROM_API, FROM_FILE, LimitDescription, OverrideDescription, PoliciesResponse,
-    PolicyDescription, window_secs,
+    FROM_API, FROM_FILE, LimitDescription, OverrideDescription, PlanAssignment, PlanDescription,
+    PlanNumbers, PlanSubject, PoliciesResponse, PolicyDescription, window_secs,
 };
 pub use problem::{
     KIND_TRAILER, KINDS_MAX, MISDIRECTED, PROBLEM_JSON, Problem, QUOTA_EXCEEDED, caller_text,
@@ -43,7 +43,8 @@ pub use problem::{
 pub use queues::{QueueState, QueuesResponse, TenantState};
 pub use request::{
     AcquireRequest, AskPolicies, BatchRequest, Charge, ChargeActual, ChargeRequest, CloseRequest,
-    OverrideRequest, PermitRequest, SettleRequest, StandingQuery, ViolationRequest, named_costs,
+    OverrideRequest, PermitRequest, PlanRequest, SettleRequest, StandingQuery, ViolationRequest,
+    named_costs,
 };
 pub(crate) use response::is_degraded;
 pub use response::{

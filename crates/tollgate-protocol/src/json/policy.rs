@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollgate::policy::{Headroom, Period, Refill, Rule};
+use tollgate::policy::{Headroom, Period, Plan, Policies, Refill, Rule};
 use tollgate::{Limit, Policy, Span};
 
 use super::response::counted;
@@ -19,12 +19,89 @@ pub const FROM_API: &str = "api";
 pub struct PoliciesResponse {
     /// The policies, in the order of the configuration.
     pub policies: Vec<PolicyDescription>,
+    /// The plans, in the order of the configuration; omitted if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plans: Vec<PlanDescription>,
 }
 
 impl<'a> FromIterator<&'a Policy> for PoliciesResponse {
     fn from_iter<I: IntoIterator<Item = &'a Policy>>(policies: I) -> Self {
-        Self { policies: policies.into_iter().map(Into::into).collect() }
+        Self { policies: policies.into_iter().map(Into::into).collect(), plans: Vec::new() }
     }
+}
+
+impl From<&Policies> for PoliciesResponse {
+    fn from(policies: &Policies) -> Self {
+        let plan = |(index, plan): (usize, &Plan)| PlanDescription {
+            name: plan.name.clone(),
+            subjects: plan.subjects.len(),
+            assigned: Vec::new(),
+            policies: policies
+                .iter()
+                .filter_map(|policy| policy.plans().nth(index).flatten())
+                .map(PlanNumbers::from)
+                .collect(),
+        };
+        let plans = policies.plans().iter().enumerate().map(plan).collect();
+        Self { plans, ..policies.iter().collect::<Self>() }
+    }
+}
+
+/// A plan: the numbers of its subjects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanDescription {
+    /// The name.
+    pub name: String,
+    /// The number of subjects, and patterns of subjects, that the configuration puts on it.
+    pub subjects: usize,
+    /// The subjects that were put on it by API, in order.
+    pub assigned: Vec<PlanSubject>,
+    /// The policies under which its subjects have other numbers.
+    pub policies: Vec<PlanNumbers>,
+}
+
+/// A subject that was put on a plan by API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanSubject {
+    /// The subject; each `*` in it matches any text.
+    pub subject: String,
+    /// Why it has no effect; null if it has one.
+    pub unfit: Option<String>,
+}
+
+/// The numbers of a plan under one policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanNumbers {
+    /// The policy.
+    pub policy: String,
+    /// The limits of the subjects.
+    pub limits: Vec<LimitDescription>,
+    /// Whether nothing is refused; omitted if it is not so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unlimited: bool,
+    /// The weight of the subjects; omitted if it is 1.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub weight: u64,
+}
+
+impl From<&Policy> for PlanNumbers {
+    fn from(policy: &Policy) -> Self {
+        Self {
+            policy: policy.name().to_owned(),
+            limits: limits_of(policy),
+            unlimited: policy.is_unlimited(),
+            weight: policy.weight(),
+        }
+    }
+}
+
+/// The response of `PUT /v1/subjects/{subject}/plan`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanAssignment {
+    /// The subject; each `*` in it matches any text.
+    pub subject: String,
+    /// Its plan.
+    pub plan: String,
 }
 
 /// One policy.
@@ -50,15 +127,18 @@ pub struct PolicyDescription {
     pub overridden: Vec<OverrideDescription>,
 }
 
-/// An override for one subject.
+/// An override for one subject, or for every subject that a pattern matches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OverrideDescription {
-    /// The subject.
+    /// The subject; each `*` in it matches any text.
     pub subject: String,
     /// Its source: `file`, or `api`.
     pub source: String,
     /// The limits of the subject.
     pub limits: Vec<LimitDescription>,
+    /// Whether nothing is refused; omitted if it is not so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unlimited: bool,
     /// The weight of the subject; omitted if it is 1.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub weight: u64,
@@ -71,7 +151,14 @@ impl OverrideDescription {
     #[must_use]
     pub fn new(subject: &str, policy: &Policy, source: &str) -> Self {
         let (subject, source) = (subject.to_owned(), source.to_owned());
-        Self { subject, source, limits: limits_of(policy), weight: policy.weight(), unfit: None }
+        Self {
+            subject,
+            source,
+            limits: limits_of(policy),
+            unlimited: policy.is_unlimited(),
+            weight: policy.weight(),
+            unfit: None,
+        }
     }
 }
 

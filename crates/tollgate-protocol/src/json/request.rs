@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tollgate::core::bounds::{CHARGES_MAX, ID_HORIZON, NAME_BYTES_MAX, NUMBER_MAX, PERMIT_TTL};
 use tollgate::incident::RETRY_AFTER_MAX;
-use tollgate::spec::LimitSpec;
+use tollgate::spec::{LimitSpec, OverrideSpec};
 use tollgate::{Ask, Costs, Error, ErrorKind, Permit, Policy, Span, Timestamp};
 
 use super::serde_as;
@@ -297,6 +297,17 @@ pub struct OverrideRequest {
     #[schemars(schema_with = "limit_specs")]
     #[serde(default, deserialize_with = "serde_as::objects")]
     pub limits: Vec<LimitSpec>,
+    /// 0 to block the subject: every limit is 0, and every ask that costs something is denied. Not together with `limits`.
+    #[schemars(range(min = 0, max = 0))]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "serde_as::whole"
+    )]
+    pub limit: Option<u64>,
+    /// Whether nothing is refused; usage still counts, up to the limits. Not together with `limits` or `limit`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unlimited: bool,
     /// How often the subject is served while it waits for a limit that it shares, 1 to 1,000; the default is that of the
     /// policy.
     #[serde(
@@ -305,6 +316,23 @@ pub struct OverrideRequest {
         deserialize_with = "serde_as::whole"
     )]
     pub weight: Option<u64>,
+}
+
+impl OverrideRequest {
+    /// Returns the override of `subject`.
+    #[must_use]
+    pub fn for_subject(self, subject: String) -> OverrideSpec {
+        let Self { limits, limit, unlimited, weight } = self;
+        OverrideSpec { subject, limits, limit, unlimited, weight }
+    }
+}
+
+/// The body of `PUT /v1/subjects/{subject}/plan`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlanRequest {
+    /// The name of a plan in the configuration.
+    pub plan: String,
 }
 
 /// Returns the schema of the limits of an override. [`LimitSpec`] belongs to the configuration, which has no schemas.

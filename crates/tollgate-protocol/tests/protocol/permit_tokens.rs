@@ -286,8 +286,11 @@ fn a_permit_from_other_numbers_knows_it() {
 #[test]
 fn a_named_tenant_comes_back() {
     let base = policy(&["requests"]);
-    let own =
-        tollgate::policy::Override { limits: base.limits().cloned().collect(), weight: Some(4) };
+    let own = tollgate::policy::Override {
+        limits: base.limits().cloned().collect(),
+        weight: Some(4),
+        unlimited: false,
+    };
     let base = base.with_overrides([("gold", Some(own))]).unwrap();
     let charge = |subject| Permit::new(&base, subject, Default::default(), grant());
     let longest = "t".repeat(SUBJECT_BYTES_MAX);

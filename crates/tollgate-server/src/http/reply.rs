@@ -98,7 +98,7 @@ pub(super) fn decision(
         (RATE_LIMIT, rate_limit_headers::rate_limit(standings, read_at, denial)),
         (RATE_LIMIT_POLICY, rate_limit_headers::rate_limit_policy(policy)),
     ];
-    for (name, value) in headers {
+    for (name, value) in headers.into_iter().filter(|_| !policy.is_unlimited()) {
         if let Some(value) = value {
             response.headers_mut().insert(name, value);
         }

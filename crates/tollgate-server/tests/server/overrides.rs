@@ -72,7 +72,12 @@ async fn bad_overrides_say_what_is_wrong_and_change_nothing() {
         (ALICE, r#"{"limits": [["rpm"]]}"#, 400, "expected an object"),
         (ALICE, r#"{"limits": []}"#, 400, "at least one limit"),
         (ALICE, r#"{"limits": [{"name": "rpx", "limit": 9}]}"#, 400, "did you mean rpm?"),
-        (ALICE, r#"{"limits": [{"name": "rpm", "limit": 0}]}"#, 400, "limit \"rpm\""),
+        (
+            ALICE,
+            r#"{"limits": [{"name": "rpm", "limit": 9007199254740992}]}"#,
+            400,
+            "limit \"rpm\"",
+        ),
         (ALICE, r#"{"limits": [{"name": "rpm", "capacity": 9}]}"#, 400, "capacity"),
         (ALICE, r#"{"limits": [{"name": "rpm", "unit": "tokens"}]}"#, 400, "keeps the unit"),
         (ALICE, r#"{"limit": 9}"#, 400, "there is no \"limit\" here"),
@@ -172,7 +177,7 @@ fn overrides_are_bounded() {
     let of = |subject: usize| OverrideSpec {
         subject: subject.to_string(),
         limits: vec![LimitSpec { name: "rpm".to_owned(), limit: Some(9), ..LimitSpec::default() }],
-        weight: None,
+        ..OverrideSpec::default()
     };
     let mut overrides = Overrides::default();
     for subject in 0..OVERRIDES_MAX {

@@ -45,6 +45,10 @@ pub enum Outcome {
     Overridden,
     /// An operator gave a subject the numbers of the configuration again.
     Restored,
+    /// An operator put a subject on a plan, which the record has in place of a policy.
+    Assigned,
+    /// An operator gave a subject the plan of the configuration again.
+    Unassigned,
     /// A limit was closed until a time.
     Closed,
     /// A cost was charged without a decision.
@@ -57,7 +61,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Admitted,
         Self::Denied,
         Self::ShadowDenied,
@@ -65,6 +69,8 @@ impl Outcome {
         Self::Reset,
         Self::Overridden,
         Self::Restored,
+        Self::Assigned,
+        Self::Unassigned,
         Self::Closed,
         Self::Charged,
         Self::Reloaded,
@@ -82,6 +88,8 @@ impl Outcome {
             Self::Reset => "reset",
             Self::Overridden => "overridden",
             Self::Restored => "restored",
+            Self::Assigned => "assigned",
+            Self::Unassigned => "unassigned",
             Self::Closed => "closed",
             Self::Charged => "charged",
             Self::Reloaded => "reloaded",

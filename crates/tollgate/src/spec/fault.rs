@@ -9,10 +9,12 @@ use crate::error::{Error, ErrorKind};
 use crate::internal::nearest;
 
 /// A step of a path from a policy's spec to the value at fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The value of a field.
     Field(&'static str),
+    /// The value of a key of a table that may have any.
+    Key(String),
     /// An element of a list, counted from 0.
     Element(usize),
 }
@@ -40,6 +42,17 @@ impl Fault {
         self.path.splice(0..0, [Step::Field(field), Step::Element(index)]);
         self.text = format!("{name}: {}", self.text);
         self
+    }
+
+    /// Prepends the kind and the name of a table to the text.
+    pub(crate) fn in_table(mut self, kind: &str, name: &str) -> Self {
+        self.text = format!("{kind} {name:?}: {}", self.text);
+        self
+    }
+
+    /// Replaces the path by `path`.
+    pub(crate) fn relocated(self, path: Vec<Step>) -> Self {
+        Self { path, ..self }
     }
 
     /// Replaces the element of the list in `field` by element `index`.

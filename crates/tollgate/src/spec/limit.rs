@@ -199,6 +199,18 @@ impl LimitSpec {
         ]
     }
 
+    /// This limit with a limit or capacity of 0.
+    pub(crate) fn blocked(&self) -> Self {
+        self.changed_by(&self.with_number(0))
+    }
+
+    /// The change of this limit to another limit or capacity.
+    pub(crate) fn with_number(&self, number: u64) -> Self {
+        let is_bucket = self.rule.as_deref() == Some("token-bucket");
+        let (limit, capacity) = if is_bucket { (None, Some(number)) } else { (Some(number), None) };
+        Self { name: self.name.clone(), limit, capacity, ..Self::default() }
+    }
+
     /// This limit with everything that `changes` gives in its place.
     pub(crate) fn changed_by(&self, changes: &Self) -> Self {
         Self {

@@ -27,11 +27,15 @@
 
 pub(crate) mod fault;
 mod limit;
+mod plan;
 mod policy;
 mod rate;
 #[cfg(test)]
 mod tests;
 
 pub use limit::LimitSpec;
+#[doc(hidden)]
+pub use plan::with_plans;
+pub use plan::{PlanLimit, PlanSpec};
 pub use policy::{OverrideSpec, PolicySpec};
 pub use rate::HeadroomSpec;

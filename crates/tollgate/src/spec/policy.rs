@@ -1,10 +1,11 @@
 //! A policy as written: its limits, its settings and its overrides.
 
 use serde::{Deserialize, Serialize};
-use tollgate_core::{Limit, OnStoreFailure, Override, Policy, Span};
+use tollgate_core::{Limit, OnStoreFailure, Override, Policy, Span, check_subjects};
 
 use super::fault::Fault;
 use super::limit::LimitSpec;
+use super::plan::PlanSpec;
 use crate::error::Error;
 use crate::internal::nearest;
 
@@ -37,21 +38,28 @@ pub struct PolicySpec {
     /// default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u64>,
-    /// Other numbers for single subjects.
+    /// Other numbers for single subjects, or for patterns of subjects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<OverrideSpec>,
 }
 
-/// The override of one subject.
+/// The override of one subject, or of every subject that a pattern matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OverrideSpec {
-    /// The subject.
+    /// The subject; each `*` in it matches any text.
     #[serde(default)]
     pub subject: String,
-    /// The limits that differ: the name, and the fields that change. Unit and rule stay.
-    #[serde(default)]
+    /// The limits that differ: the name, and the fields that change. Unit and rule stay. A limit or capacity of 0 refuses
+    /// everything.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LimitSpec>,
+    /// 0 to block the subject: every limit is 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// Whether nothing is refused. Usage still counts, up to the limits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unlimited: bool,
     /// How often it is served while it waits for a limit that it shares; that of the policy by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u64>,
@@ -66,15 +74,7 @@ impl PolicySpec {
         let block_ttl = Some(policy.block_ttl()).filter(|ttl| !ttl.is_zero());
         let mut overrides: Vec<OverrideSpec> = policy
             .overrides()
-            .map(|(subject, other)| OverrideSpec {
-                subject: subject.to_owned(),
-                limits: other
-                    .limits()
-                    .zip(&limits)
-                    .filter_map(|(limit, base)| LimitSpec::from_limit(limit).changes_from(base))
-                    .collect(),
-                weight: other.as_override_of(policy).weight,
-            })
+            .map(|(subject, other)| OverrideSpec::from_policy(subject, other, policy, &limits))
             .collect();
         overrides.sort_by(|a, b| a.subject.cmp(&b.subject));
         Self {
@@ -87,6 +87,13 @@ impl PolicySpec {
             weight: Some(policy.weight()).filter(|weight| *weight != 1),
             overrides,
         }
+    }
+
+    /// Returns the spec of `policy` without its overrides.
+    #[must_use]
+    pub fn without_overrides(policy: &Policy) -> Self {
+        let plain = policy.with_overrides(policy.overrides().map(|(subject, _)| (subject, None)));
+        Self::from_policy(plain.as_ref().unwrap_or(policy))
     }
 
     /// Builds the policy of this spec.
@@ -123,7 +130,7 @@ impl PolicySpec {
             .weight(self.weight.unwrap_or(1))
             .on_store_failure(self.resolve_failure()?)
             .block_ttl(block_ttl)
-            .limits(self.resolve_limits(&self.limits, block_ttl, &|index| {
+            .limits(self.resolve_limits(&self.limits, block_ttl, false, &|index| {
                 limit_label(&self.limits, index)
             })?);
         for (index, other) in self.overrides.iter().enumerate() {
@@ -133,6 +140,11 @@ impl PolicySpec {
                 .map_err(|fault| fault.in_element("overrides", index, &label))?;
             builder = builder.override_for(&other.subject, own);
         }
+        check_subjects(self.overrides.iter().map(|other| &*other.subject)).map_err(|clash| {
+            let label = format!("override for {:?}", self.overrides[clash.index].subject);
+            let fault = Fault::at("subject", clash.to_string());
+            fault.in_element("overrides", clash.index, &label)
+        })?;
         builder.build().map_err(|error| Fault::new(self.unprefixed(&error)))
     }
 
@@ -152,6 +164,7 @@ impl PolicySpec {
         &self,
         specs: &[LimitSpec],
         block_ttl: Span,
+        may_block: bool,
         label: &dyn Fn(usize) -> String,
     ) -> Result<Vec<Limit>, Fault> {
         let mut limits: Vec<Limit> = Vec::with_capacity(specs.len());
@@ -162,9 +175,9 @@ impl PolicySpec {
                 let text = "the name is taken; give each limit of a policy its own";
                 return Err(Fault::at("name", text).in_element("limits", index, &label(index)));
             }
-            let alone =
-                Policy::builder(&self.name).block_ttl(block_ttl).limit(limit.clone()).build();
-            if let Err(error) = alone {
+            let alone = Policy::builder(&self.name).block_ttl(block_ttl).limit(limit.clone());
+            let alone = if may_block { alone.may_block() } else { alone };
+            if let Err(error) = alone.build() {
                 let text = self.unprefixed(&error);
                 let prefix = format!("limit {:?}: ", limit.name());
                 return Err(match text.strip_prefix(&prefix) {
@@ -181,7 +194,25 @@ impl PolicySpec {
         if other.subject.is_empty() {
             return Err(Fault::new("needs subject, as in subject = \"alice\""));
         }
+        self.resolve_changes(other, block_ttl)
+    }
+
+    /// Returns what `other` makes of this policy, whatever its subject.
+    fn resolve_changes(&self, other: &OverrideSpec, block_ttl: Span) -> Result<Override, Fault> {
         check_weight(other.weight)?;
+        check_whole(other.limit, other.unlimited)?;
+        if let Some(field) = other.whole_field() {
+            if !other.limits.is_empty() {
+                let text = format!("{field} is about every limit; remove it, or limits");
+                return Err(Fault::at(field, text));
+            }
+            let limit = |spec: &LimitSpec| match other.unlimited {
+                true => spec.resolve(),
+                false => spec.blocked().resolve(),
+            };
+            let limits = self.limits.iter().map(limit).collect::<Result<_, _>>()?;
+            return Ok(Override { limits, weight: other.weight, unlimited: other.unlimited });
+        }
         let mut specs = self.limits.clone();
         let mut changed_by: Vec<Option<usize>> = vec![None; specs.len()];
         for (index, changes) in other.limits.iter().enumerate() {
@@ -220,12 +251,28 @@ impl PolicySpec {
             if let Some(index) = index {
                 let relocate = |fault: Fault| fault.moved("limits", *index);
                 let label = |_| limit_label(&other.limits, *index);
-                self.resolve_limits(std::slice::from_ref(spec), block_ttl, &label)
+                self.resolve_limits(std::slice::from_ref(spec), block_ttl, true, &label)
                     .map_err(relocate)?;
             }
         }
         let limits = specs.iter().map(LimitSpec::resolve).collect::<Result<_, _>>()?;
-        Ok(Override { limits, weight: other.weight })
+        Ok(Override { limits, weight: other.weight, unlimited: false })
+    }
+
+    /// Returns what `plan` makes of this policy; nothing if the plan leaves it as it is.
+    ///
+    /// # Errors
+    /// The first [`Fault`] of the plan, with its path in it.
+    #[doc(hidden)]
+    pub fn resolve_plan(&self, plan: &PlanSpec) -> Result<Option<Override>, Fault> {
+        let Some(changes) = plan.changes(self) else { return Ok(None) };
+        let names: Vec<String> = changes.limits.iter().map(|limit| limit.name.clone()).collect();
+        let relocate = |fault: Fault| {
+            let path = plan.path_of(&self.name, &names, fault.path());
+            fault.in_table("policy", &self.name).in_table("plan", &plan.name).relocated(path)
+        };
+        let block_ttl = self.resolve_block_ttl().map_err(relocate)?;
+        self.resolve_changes(&changes, block_ttl).map(Some).map_err(relocate)
     }
 
     /// Returns the text of a core error without the name of the policy, which the caller adds.
@@ -235,7 +282,51 @@ impl PolicySpec {
     }
 }
 
-fn check_weight(weight: Option<u64>) -> Result<(), Fault> {
+impl OverrideSpec {
+    fn from_policy(subject: &str, own: &Policy, base: &Policy, limits: &[LimitSpec]) -> Self {
+        let Override { weight, unlimited, .. } = own.as_override_of(base);
+        let subject = subject.to_owned();
+        if own.limits().all(|limit| limit.rule().limit() == 0) {
+            return Self { subject, limit: Some(0), weight, ..Self::default() };
+        }
+        let changes = own.limits().zip(limits);
+        let changes =
+            changes.filter_map(|(own, base)| LimitSpec::from_limit(own).changes_from(base));
+        Self { subject, limits: changes.collect(), limit: None, unlimited, weight }
+    }
+
+    /// Returns whether it changes nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.limits.is_empty() && self.weight.is_none() && self.whole_field().is_none()
+    }
+
+    /// Returns the field that is about every limit, if it is given.
+    const fn whole_field(&self) -> Option<&'static str> {
+        match (self.limit, self.unlimited) {
+            (Some(_), _) => Some("limit"),
+            (None, true) => Some("unlimited"),
+            (None, false) => None,
+        }
+    }
+}
+
+/// Checks the fields that are about every limit.
+pub(super) fn check_whole(limit: Option<u64>, unlimited: bool) -> Result<(), Fault> {
+    match limit {
+        None => Ok(()),
+        Some(0) if !unlimited => Ok(()),
+        Some(0) => {
+            Err(Fault::at("unlimited", "limit = 0 refuses everything; remove it, or unlimited"))
+        }
+        Some(_) => Err(Fault::at(
+            "limit",
+            "limit is 0, which refuses everything, or absent; to give a limit another number, name it in limits",
+        )),
+    }
+}
+
+pub(super) fn check_weight(weight: Option<u64>) -> Result<(), Fault> {
     match weight {
         Some(weight) if !(1..=WEIGHT_MAX).contains(&weight) => {
             Err(Fault::at("weight", format!("weight must be 1 to {WEIGHT_MAX}")))

@@ -222,7 +222,7 @@ fn what_is_wrong_with_a_policy_is_said_with_its_place() {
 }
 
 fn with_override(limits: Vec<LimitSpec>) -> PolicySpec {
-    let other = OverrideSpec { subject: "alice".to_owned(), limits, weight: None };
+    let other = OverrideSpec { subject: "alice".to_owned(), limits, ..OverrideSpec::default() };
     PolicySpec { overrides: vec![other], ..policy(vec![bucket(), rolling()]) }
 }
 
@@ -309,6 +309,7 @@ fn a_policy_shows_what_made_it() {
                     ..change("burst")
                 }],
                 weight: Some(5),
+                ..OverrideSpec::default()
             },
             OverrideSpec {
                 subject: "bob".to_owned(),
@@ -317,7 +318,7 @@ fn a_policy_shows_what_made_it() {
                     headroom: Some(HeadroomSpec::Units(0)),
                     ..change("rpm")
                 }],
-                weight: None,
+                ..OverrideSpec::default()
             },
         ],
         ..policy(vec![

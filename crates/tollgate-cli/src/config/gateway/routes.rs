@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use tollgate::core::REQUESTS;
 use tollgate::core::bounds::{ALTERNATIVES_MAX, CHARGES_MAX};
+use tollgate::core::{REQUESTS, matches_pattern};
 use tollgate::internal::Step;
 use tollgate::policy::Policies;
 use tollgate::{Costs, Policy, Span};
 use tollgate_config::{Diagnostic, Document};
 use tollgate_gateway::{ChargeTemplate, Route, Template, bounds};
 use tollgate_providers::{Prices, USD_MICROS};
-use tollgate_server::keys::matches;
 
 use super::keys::GatewayKeyConfig;
 use super::upstreams::UpstreamConfig;
@@ -268,7 +267,7 @@ impl Checks<'_> {
         }
         let is_priced = |model: &str| match model.contains('*') {
             false => self.prices.price_for(model).is_some(),
-            true => self.prices.models.keys().any(|known| matches(model, known)),
+            true => self.prices.models.keys().any(|known| matches_pattern(model, known)),
         };
         let mut deployed = upstreams
             .iter()

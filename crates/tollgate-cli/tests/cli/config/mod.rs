@@ -102,7 +102,7 @@ fn the_examples_of_the_documentation_are_valid() {
     let text = include_str!("../../../../../docs/configuration.md");
     let blocks: Vec<&str> =
         text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert_eq!(blocks.len(), 12);
+    assert_eq!(blocks.len(), 13);
     for block in blocks {
         let file = if block.starts_with('{') { with_limit(block.trim()) } else { block.to_owned() };
         let ran = Folder::with(&file).run("policies check tollgate.toml");

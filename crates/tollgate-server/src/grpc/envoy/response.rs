@@ -97,7 +97,11 @@ impl DescriptorOutcome {
             |secs| Duration { seconds: i64::try_from(secs).unwrap_or(i64::MAX), nanos: 0 };
         DescriptorStatus {
             code: code.into(),
-            current_limit: self.policy.limits().nth(self.shown).map(current_limit),
+            // An unlimited subject has no standings.
+            current_limit: self
+                .standing()
+                .and_then(|_| self.policy.limits().nth(self.shown))
+                .map(current_limit),
             limit_remaining: self.standing().map_or(0, |standing| narrow(standing.remaining)),
             duration_until_reset: self.reset_secs(now).map(duration),
         }
@@ -159,7 +163,7 @@ impl ResponseBuilder {
         let rank = if outcome.is_over {
             outcome.reset_secs(now).unwrap_or(u64::MAX)
         } else {
-            u64::MAX - outcome.standing().map_or(0, |standing| standing.remaining)
+            outcome.standing().map_or(0, |standing| u64::MAX - standing.remaining)
         };
         let is_higher = self
             .shown
@@ -182,6 +186,9 @@ impl ResponseBuilder {
 }
 
 fn headers_of(outcome: &DescriptorOutcome, rule: &EnvoyRule, now: Timestamp) -> Vec<HeaderValue> {
+    if outcome.policy.is_unlimited() {
+        return Vec::new();
+    }
     let text = |value: Option<axum::http::HeaderValue>| {
         value.and_then(|value| value.to_str().map(str::to_owned).ok())
     };

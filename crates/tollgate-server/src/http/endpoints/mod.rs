@@ -7,6 +7,7 @@ mod forward_auth;
 mod health;
 mod history;
 mod operations;
+mod plans;
 mod policies;
 mod translations;
 
@@ -47,6 +48,8 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     operations::CLOSE,
     policies::PUT_OVERRIDE,
     policies::DELETE_OVERRIDE,
+    plans::PUT_PLAN,
+    plans::DELETE_PLAN,
     health::METRICS,
     health::HEALTH,
     health::READY,

@@ -8,7 +8,6 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::{delete, get, put};
 use tollgate::audit::Outcome;
-use tollgate::spec::OverrideSpec;
 use tollgate_protocol::json::{
     Changed, OverrideDescription, OverrideRequest, PoliciesResponse, Problem,
 };
@@ -41,7 +40,7 @@ pub(super) const PUT_OVERRIDE: Endpoint = Endpoint::new(
     Method::Put,
     "/v1/policies/{name}/overrides/{subject}",
     "override",
-    "Gives a subject numbers of its own, at every broker on the store.",
+    "Gives a subject, or a pattern of subjects, numbers of its own, at every broker on the store.",
     || put(put_override),
 )
 .scope(Scope::Administer)
@@ -53,10 +52,10 @@ async fn put_override(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     names: PathNames,
-    Json(OverrideRequest { limits, weight }): Json<OverrideRequest>,
+    Json(request): Json<OverrideRequest>,
 ) -> Response {
     let Ok(Path((policy, subject))) = names else { return not_utf8() };
-    let spec = OverrideSpec { subject, limits, weight };
+    let spec = request.for_subject(subject);
     if let Err(error) = caller.check_about(&policy, &spec.subject) {
         return reply::error(&error);
     }

@@ -19,7 +19,9 @@ const SINCE: &str = r"^\s*(([0-9]+(us|ms|s|m|h|d)\s*)+|[0-9]{4}-[0-9]{2}-[0-9]{2
 /// than characters, so a longer text is always refused.
 fn bounds_of(name: &str) -> Value {
     match name {
-        "policy" | "name" | "limit_name" => json!({ "minLength": 1, "maxLength": NAME_BYTES_MAX }),
+        "policy" | "name" | "plan" | "limit_name" => {
+            json!({ "minLength": 1, "maxLength": NAME_BYTES_MAX })
+        }
         "subject" => json!({ "minLength": 1, "maxLength": SUBJECT_BYTES_MAX }),
         "id" => json!({ "minLength": 1, "maxLength": ID_BYTES_MAX }),
         "permit" => json!({ "minLength": 1, "maxLength": TOKEN_CHARS_MAX }),
@@ -36,8 +38,8 @@ fn bounds_of(name: &str) -> Value {
         "refusal" => json!({ "enum": [403, 429] }),
         "outcome" => {
             json!({ "enum": [
-                "admitted", "denied", "shadow_denied", "violated", "reset", "overridden", "restored", "closed", "charged",
-                "reloaded", "unauthenticated", "degraded"
+                "admitted", "denied", "shadow_denied", "violated", "reset", "overridden", "restored", "assigned", "unassigned",
+                "closed", "charged", "reloaded", "unauthenticated", "degraded"
             ] })
         }
         _ => json!({}),
@@ -58,6 +60,8 @@ fn add(name: &str, member: &mut Value) {
     // A limit is a name where it is text, and a number of records where it is not.
     let bounds = match bounds_of("limit_name") {
         Value::Object(named) if name == "limit" && is_text => named,
+        // That of an override has bounds of its own.
+        _ if name == "limit" && member.get("maximum").is_some() => return,
         // In a query, charges are one text.
         _ if name == "charges" && is_text => return,
         _ => bounds,

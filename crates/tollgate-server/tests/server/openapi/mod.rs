@@ -67,6 +67,7 @@ impl Tour {
         assert_eq!(answer.status, status, "{method} {target}: {}", answer.text);
         let path = match target.split('?').next().unwrap() {
             named if named.contains("/overrides/") => "/v1/policies/{name}/overrides/{subject}",
+            named if named.ends_with("/plan") => "/v1/subjects/{subject}/plan",
             named if named.ends_with("/document") => "/v1/translations/{id}/document",
             named if named.ends_with("/cancel") => "/v1/translations/{id}/cancel",
             named if named.starts_with("/v1/translations/") => "/v1/translations/{id}",
@@ -180,6 +181,14 @@ async fn real_answers_are_as_described() {
     tour.call(400, "put", alice, &json!({ "limits": [{ "name": "none" }] })).await;
     tour.call(404, "put", "/v1/policies/none/overrides/alice", &more).await;
     tour.call(200, "delete", alice, &Value::Null).await;
+    tour.call(200, "put", alice, &json!({ "unlimited": true })).await;
+    tour.call(200, "get", "/v1/policies", &Value::Null).await;
+    tour.call(200, "put", alice, &json!({ "limit": 0 })).await;
+    tour.call(200, "delete", alice, &Value::Null).await;
+    let plan = "/v1/subjects/alice/plan";
+    tour.call(404, "put", plan, &json!({ "plan": "none" })).await;
+    tour.call(400, "put", plan, &json!({})).await;
+    tour.call(200, "delete", plan, &Value::Null).await;
     tour.call(200, "post", "/v1/charge", &ask("e", 9)).await;
     let until = json!({ "policy": "gemini", "subject": "p7", "limit": "rpm", "until": "2026-11-15T06:00:00Z" });
     tour.call(200, "post", "/v1/close", &until).await;

@@ -388,7 +388,11 @@ async fn a_named_tenant_takes_the_turns_of_its_asks() {
 async fn an_override_weighs_a_tenant_and_a_release_counts_for_a_named_one() {
     let (queue, clock) = queue();
     let limit = Limit::new("rate", "requests", TokenBucket::per_second(1_000));
-    let own = tollgate::policy::Override { limits: vec![limit.clone()], weight: Some(3) };
+    let own = tollgate::policy::Override {
+        limits: vec![limit.clone()],
+        weight: Some(3),
+        unlimited: false,
+    };
     let user = Policy::builder("user").limit(limit).override_for("gold", own).build().unwrap();
     let account = named("account", TokenBucket::per_second(1), 1);
     let deadline = clock.now() + FAR;
