@@ -83,6 +83,8 @@ const FETCHED: &[Fetched] = &[
     pip("schemathesis", "schemathesis", "schemathesis==4.32.5", "schemathesis"),
     npm("node-redis", "node", "redis@5.12.1", "node_modules/redis"),
     pip("redis-py", "python", "redis==8.1.0", "redis"),
+    // It makes the JSON Web Tokens of the tests.
+    pip("pyjwt", "python", "pyjwt[crypto]==2.15.1", "jwt"),
     // gRPC clients that only know the reflection of the broker.
     pip("grpcio-reflection", "python", "grpcio-reflection==1.85.1", "grpc_reflection"),
     pip("grpcio-health-checking", "python", "grpcio-health-checking==1.85.1", "grpc_health"),

@@ -14,6 +14,7 @@ mod file_limit;
 #[cfg(feature = "gateway")]
 mod gateway;
 mod incidents;
+mod jwks;
 mod keys;
 mod lambda;
 mod local;

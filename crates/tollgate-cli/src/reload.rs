@@ -24,7 +24,7 @@ use tollgate_config::DEFAULT_FILE;
 
 #[cfg(feature = "gateway")]
 use crate::config::GatewayConfig;
-use crate::config::{KeyConfig, ServeConfig, with_limits};
+use crate::config::{JwtConfig, KeyConfig, ServeConfig, with_limits};
 use crate::serve::read_keys;
 use crate::xds::Push;
 #[cfg(feature = "gateway")]
@@ -230,6 +230,10 @@ impl Reload {
         if config.envoy.pushed != self.running.envoy.pushed {
             return refuse("[envoy.xds] or [envoy] beside it changed, which takes a restart");
         }
+        if config.jwt != self.running.jwt {
+            return refuse("[jwt] changed, which takes a restart");
+        }
+        let key_set = config.jwt.as_ref().map(JwtConfig::read).transpose()?.flatten();
         let keys = read_keys(&config)?;
         if keys.is_none() && self.needs_keys {
             return refuse(
@@ -251,6 +255,9 @@ impl Reload {
             return Err(error.into());
         }
         self.app.replace_keys(keys);
+        if let Some(key_set) = key_set {
+            self.app.replace_jwt_keys(key_set);
+        }
         for warning in &config.envoy.warnings {
             tracing::warn!("{warning}");
         }
@@ -320,6 +327,7 @@ fn digest(source: &ConfigSource, config: &ServeConfig) -> u64 {
         tls.flat_map(|tls| [Some(&tls.certificate), Some(&tls.key), tls.client_authority.as_ref()]);
     let others = tls.flatten().map(PathBuf::as_path);
     let others = others.chain(config.keys.iter().filter_map(KeyConfig::file));
+    let others = others.chain(config.jwt.as_ref().and_then(JwtConfig::file));
     let others = others.chain(config.gateway_files());
     let mut hasher = DefaultHasher::new();
     for path in others.chain(source.file()) {

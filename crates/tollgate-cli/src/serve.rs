@@ -26,6 +26,7 @@ use crate::file_limit;
 #[cfg(feature = "gateway")]
 use crate::gateway;
 use crate::incidents;
+use crate::jwks;
 use crate::log;
 use crate::notify;
 use crate::reload::{ConfigSource, Reload, Watch};
@@ -380,6 +381,9 @@ pub(crate) async fn assemble(
         let service = tollgate_translate::command::TranslationService::new(jobs, clock);
         app = app.translations(Arc::new(service));
     }
+    if let Some(jwt) = &config.jwt {
+        app = app.jwt_verifier(jwks::open(jwt, clock).await?);
+    }
     if only_rate_limits {
         app = app.only_rate_limits();
     }
@@ -405,9 +409,9 @@ pub(crate) async fn adopt_keys(mut keys: watch::Receiver<[u8; KEY_BYTES]>, app: 
     std::future::pending::<()>().await;
 }
 
-/// Reads the API keys of `config`; `None` if there are none.
+/// Reads the API keys of `config`; `None` if callers need neither a key nor a token.
 pub(crate) fn read_keys(config: &ServeConfig) -> Result<Option<Keys>, Error> {
-    if config.keys.is_empty() {
+    if config.keys.is_empty() && config.jwt.is_none() {
         return Ok(None);
     }
     config.keys.iter().map(KeyConfig::read).collect::<Result<Keys, _>>().map(Some)

@@ -128,7 +128,8 @@ fn check_shares(
             );
             return Err(document.element_error("policy", index, &path, message));
         }
-        let all = std::iter::once(policy).chain(policy.overrides().map(|(_, other)| other));
+        let overrides = policy.overrides().map(|(_, other)| other);
+        let all = [policy].into_iter().chain(overrides).chain(policy.plans().flatten());
         for policy in all {
             if let Err(error) = policy.share(instances) {
                 return Err(document.element_error("policy", index, &path, error.to_string()));

@@ -68,6 +68,8 @@ struct File {
     _telemetry: Option<IgnoredAny>,
     #[serde(rename = "key")]
     _key: Option<IgnoredAny>,
+    #[serde(rename = "jwt")]
+    _jwt: Option<IgnoredAny>,
     #[serde(rename = "audit")]
     _audit: Option<IgnoredAny>,
     #[serde(rename = "translate")]

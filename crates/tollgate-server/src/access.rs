@@ -11,24 +11,65 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tollgate::{Error, ErrorKind, Timestamp};
 
+use crate::jwt::Claims;
 use crate::keys::{Key, KeyHash, Keys, Refused, Scope};
+use tollgate_protocol::json::AcquireRequest;
 
-/// The caller of a request: the key it was authenticated with, or `None` where no key is required.
+/// The caller of a request: the key or the token that it was authenticated with, or neither where no key is required.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller(Option<Arc<Key>>);
+pub(crate) struct Caller {
+    key: Option<Arc<Key>>,
+    claims: Option<Arc<Claims>>,
+}
+
+/// The name of callers with a token, in audit and logs.
+const TOKEN_NAME: &str = "jwt";
 
 impl Caller {
     /// The caller where no key is required.
-    pub(crate) const ANONYMOUS: Self = Self(None);
+    pub(crate) const ANONYMOUS: Self = Self { key: None, claims: None };
+
+    fn with_key(key: Arc<Key>) -> Self {
+        Self { key: Some(key), claims: None }
+    }
+
+    /// Returns the caller of a token with these claims. It may ask for its own subject, and nothing else.
+    pub(crate) fn claiming(claims: Claims) -> Self {
+        Self { key: None, claims: Some(Arc::new(claims)) }
+    }
 
     /// Returns the name of its key; empty without one.
     pub(crate) fn name(&self) -> &str {
-        self.0.as_ref().map_or("", |key| &key.name)
+        match &self.key {
+            Some(key) => &key.name,
+            None if self.claims.is_some() => TOKEN_NAME,
+            None => "",
+        }
+    }
+
+    /// Returns the subject of its token.
+    pub(crate) fn subject(&self) -> Option<&str> {
+        self.claims.as_ref().map(|claims| &*claims.subject)
+    }
+
+    /// Returns the plan of its token.
+    pub(crate) fn plan(&self) -> Option<&str> {
+        self.claims.as_ref().and_then(|claims| claims.plan.as_deref())
+    }
+
+    /// Makes the subject of its token that of an ask which names none.
+    pub(crate) fn fill_subject(&self, request: &mut AcquireRequest) {
+        if let Some(subject) = self.subject()
+            && request.subject.is_empty()
+            && request.charges.is_empty()
+        {
+            subject.clone_into(&mut request.subject);
+        }
     }
 
     /// Returns whether it was authenticated with a key.
     pub(crate) const fn has_key(&self) -> bool {
-        self.0.is_some()
+        self.key.is_some()
     }
 
     pub(crate) fn has(&self, scope: Scope) -> bool {
@@ -36,25 +77,38 @@ impl Caller {
     }
 
     pub(crate) fn check(&self, scope: Scope) -> Result<(), Refused> {
-        self.0.as_ref().map_or(Ok(()), |key| key.scopes.check(scope))
+        match &self.key {
+            Some(key) => key.scopes.check(scope),
+            None if self.claims.is_some() && scope != Scope::Acquire => Err(Refused::Scope(scope)),
+            None => Ok(()),
+        }
     }
 
     /// Refuses a key that is bound to some policies or subjects.
     pub(crate) fn check_unbound(&self) -> Result<(), Refused> {
-        if self.0.as_ref().is_some_and(|key| key.is_bound()) { Err(Refused::Bound) } else { Ok(()) }
+        let is_bound = self.key.as_ref().is_some_and(|key| key.is_bound());
+        if is_bound || self.claims.is_some() { Err(Refused::Bound) } else { Ok(()) }
     }
 
-    /// Refuses a key that is bound to other policies or subjects.
+    /// Refuses a key that is bound to other policies or subjects, and a token of another subject.
     pub(crate) fn check_about(&self, policy: &str, subject: &str) -> Result<(), Error> {
-        match &self.0 {
+        if let Some(own) = self.subject().filter(|own| *own != subject) {
+            let text = format!("the token is of subject {own:?}, not {subject:?}");
+            return Err(Error::new(ErrorKind::Forbidden, text));
+        }
+        match &self.key {
             Some(key) if !key.covers(policy, subject) => Err(not_covered(key, policy, subject)),
             _ => Ok(()),
         }
     }
 
-    /// Refuses a key that may not name `tenant`.
+    /// Refuses a key that may not name `tenant`; a token may not.
     pub(crate) fn check_tenant(&self, tenant: &str) -> Result<(), Error> {
-        match &self.0 {
+        if self.claims.is_some() {
+            let text = "a token may not name a tenant; leave tenant out";
+            return Err(Error::new(ErrorKind::Forbidden, text));
+        }
+        match &self.key {
             Some(key) if !key.may_name(tenant) => {
                 let own = match &*key.tenants {
                     [] => {
@@ -71,11 +125,11 @@ impl Caller {
 
     /// Returns whether its key allows any subject of `policy`.
     pub(crate) fn may_use(&self, policy: &str) -> bool {
-        self.0.as_ref().is_none_or(|key| key.covers_policy(policy))
+        self.key.as_ref().is_none_or(|key| key.covers_policy(policy))
     }
 
     fn expires_at(&self) -> Option<Timestamp> {
-        self.0.as_ref().and_then(|key| key.expires)
+        self.key.as_ref().and_then(|key| key.expires)
     }
 }
 
@@ -131,10 +185,10 @@ impl Access {
                 let key = certificate.and_then(|certificate| certificate.key(&keys, version));
                 let key = key.ok_or(Refused::Missing)?;
                 key.check_expiry(now)?;
-                Ok(Caller(Some(key)))
+                Ok(Caller::with_key(key))
             }
             (Some(keys), Some(hash)) => {
-                keys.find(hash, now).map(|key| Caller(Some(Arc::clone(key))))
+                keys.find(hash, now).map(|key| Caller::with_key(Arc::clone(key)))
             }
         }
     }

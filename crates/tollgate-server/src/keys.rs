@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::jwt::TokenFault;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use rustls::client::verify_server_name;
@@ -243,6 +244,8 @@ pub enum Refused {
     Scope(Scope),
     /// The call concerns every policy and subject, and the key is bound to some.
     Bound,
+    /// The JSON Web Token is not valid.
+    Token(TokenFault),
 }
 
 impl Refused {
@@ -264,6 +267,7 @@ impl fmt::Display for Refused {
         match self {
             Self::Missing => f.write_str("this needs a key; send Authorization: Bearer KEY"),
             Self::Wrong => f.write_str("the key is not one of this server's"),
+            Self::Token(fault) => fault.fmt(f),
             Self::Expired(at) => write!(f, "the key expired at {at}; ask for a new one"),
             Self::Scope(scope) => {
                 write!(f, "the key does not allow this; it needs the scope {}", scope.name())

@@ -12,6 +12,7 @@ mod grpc;
 mod handler;
 mod history;
 mod http;
+pub mod jwt;
 pub mod keys;
 mod live_policies;
 pub mod overrides;

@@ -116,6 +116,16 @@ impl LivePolicies {
         Ok(())
     }
 
+    /// Returns `policy` for a caller whose token claims `plan`.
+    pub(crate) fn claiming(&self, plan: &str, policy: &Policy) -> Result<Policy, Error> {
+        let policies = self.in_force();
+        let index = policies.plan_index(plan).map_err(|error| {
+            let text = format!("the token claims a plan that is not configured: {error}");
+            Error::new(ErrorKind::Forbidden, text)
+        })?;
+        Ok(policy.claiming(index))
+    }
+
     /// Polls the store for changes of other servers. Never returns; logs once when a read fails.
     pub(crate) async fn follow(&self, clock: &dyn Clock) {
         if self.shared.is_none() {

@@ -143,16 +143,11 @@ impl Policies {
         }
     }
 
-    /// The same set for callers that prove to be on `plan`; see [`Policy::claiming`].
+    /// The index of the plan called `name`, for [`Policy::claiming`].
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if there is no such plan, with the names there are.
-    pub fn claiming(&self, plan: &str) -> Result<Self, Error> {
-        let index = self.plan_index(plan)?;
-        Ok(self.map(|policy| Some(policy.claiming(index))))
-    }
-
-    fn plan_index(&self, name: &str) -> Result<usize, Error> {
+    pub fn plan_index(&self, name: &str) -> Result<usize, Error> {
         let names = || self.plans.iter().map(|plan| &*plan.name);
         names().position(|known| known == name).ok_or_else(|| {
             let likely = nearest(name, names()).map(|name| format!("did you mean {name}? "));

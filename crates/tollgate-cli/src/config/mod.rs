@@ -4,12 +4,15 @@ mod audit;
 mod envoy;
 #[cfg(feature = "gateway")]
 mod gateway;
+mod jwt;
 mod keys;
 mod server;
 mod xds;
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use hyper::Uri;
 use tollgate::Span;
 use tollgate::internal::Step;
 use tollgate::policy::Policies;
@@ -20,6 +23,7 @@ use tollgate_server::{AuditOptions, check_policy_name};
 pub(crate) use envoy::{EnvoyConfig, with_limits};
 #[cfg(feature = "gateway")]
 pub(crate) use gateway::{GatewayConfig, UpstreamConfig};
+pub(crate) use jwt::{JwtConfig, KeySetSource};
 pub(crate) use keys::KeyConfig;
 pub(crate) use server::{Listen, LogFormat, ServerConfig};
 pub(crate) use xds::XdsConfig;
@@ -33,6 +37,8 @@ pub(crate) struct ServeConfig {
     pub(crate) server: ServerConfig,
     /// The API keys; without any, calls need none.
     pub(crate) keys: Vec<KeyConfig>,
+    /// Whose JSON Web Tokens are accepted, if any are.
+    pub(crate) jwt: Option<JwtConfig>,
     /// Which decisions the audit log records.
     pub(crate) audit: AuditOptions,
     /// The job store of `[translate]`, if the broker serves translations.
@@ -111,7 +117,8 @@ impl ServeConfig {
             return Err(document.error(&["server", "throttle_subjects_max"], message));
         }
         let keys = KeyConfig::resolve_all(document, policies)?;
-        if server.anonymous && !keys.is_empty() {
+        let jwt = JwtConfig::resolve(document)?;
+        if server.anonymous && (jwt.is_some() || !keys.is_empty()) {
             let message =
                 "anonymous = true lets everyone in, but there are keys; keep one of the two";
             return Err(document.error(&["server", "anonymous"], message));
@@ -133,6 +140,7 @@ impl ServeConfig {
         Ok(Self {
             server,
             keys,
+            jwt,
             audit: audit::resolve(document)?,
             #[cfg(feature = "translate")]
             jobs: tollgate_translate::command::JobsConfig::configured(&gates)?,
@@ -142,4 +150,13 @@ impl ServeConfig {
             gates,
         })
     }
+}
+
+/// Returns whether `url` is one of plain HTTP to another machine.
+fn is_plain_beyond_loopback(url: &str) -> bool {
+    let Ok(uri) = url.parse::<Uri>() else { return false };
+    let host = uri.host().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let is_loopback = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
+    uri.scheme_str() == Some("http") && !is_loopback
 }

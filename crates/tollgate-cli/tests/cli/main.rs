@@ -25,6 +25,7 @@ mod gateway;
 mod grpc_clients;
 mod help;
 mod http;
+mod jwt;
 mod keys;
 mod killed;
 #[cfg(feature = "translate")]

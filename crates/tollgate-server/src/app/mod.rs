@@ -34,6 +34,7 @@ use crate::audit::{AuditOptions, Auditor};
 use crate::bounds::{REFUSED_EVERY, TRANSLATIONS_AT_ONCE};
 use crate::grpc::envoy::{EnvoyMap, LimitStats, Unmatched};
 use crate::history::{History, WatchedSubjects};
+use crate::jwt::{JwtVerifier, KeySet};
 use crate::keys::{KeyHash, Keys, Refused, Scope, Scopes};
 use crate::live_policies::LivePolicies;
 use crate::shutdown_clock::ShutdownClock;
@@ -82,6 +83,7 @@ pub struct App {
     /// Bounds the documents that are uploaded at once.
     uploads: Semaphore,
     gateway: OnceLock<Box<dyn Fn() -> GatewayStats + Send + Sync>>,
+    jwt: Option<Arc<JwtVerifier>>,
 }
 
 /// The observer of incidents, and the history for them.
@@ -151,6 +153,7 @@ impl App {
             translations: None,
             uploads: Semaphore::new(TRANSLATIONS_AT_ONCE),
             gateway: OnceLock::new(),
+            jwt: None,
         })
     }
 
@@ -236,6 +239,24 @@ impl App {
     pub fn with_options(mut self, options: ServerOptions) -> Self {
         self.options = options;
         self
+    }
+
+    /// Accepts JSON Web Tokens that `verifier` verifies, beside the API keys. Their subject may ask for itself.
+    #[must_use]
+    pub fn jwt_verifier(mut self, verifier: Arc<JwtVerifier>) -> Self {
+        self.jwt = Some(verifier);
+        self
+    }
+
+    /// Replaces the key set of the [verifier](Self::jwt_verifier), if there is one.
+    pub fn replace_jwt_keys(&self, keys: KeySet) {
+        if let Some(verifier) = &self.jwt {
+            verifier.replace_keys(keys);
+        }
+    }
+
+    pub(crate) fn jwt(&self) -> Option<&JwtVerifier> {
+        self.jwt.as_deref()
     }
 
     /// Records the audit in `log`, or in memory without one.

@@ -19,6 +19,7 @@ use tollgate::{
 use super::App;
 use crate::access::{Caller, Certificate};
 use crate::bounds::WAIT_MAX;
+use crate::jwt::is_token;
 use crate::keys::{KeyHash, Refused, Scope};
 use crate::resp::THROTTLE_POLICY;
 use tollgate_protocol::json::{
@@ -34,10 +35,20 @@ impl App {
         key: Option<&str>,
         certificate: Option<&Certificate>,
     ) -> Result<Caller, Refused> {
+        if let Some(verified) = self.token_caller(key) {
+            return verified.inspect_err(|_| self.unauthenticated(None, None));
+        }
         let hash = self.hash(key);
         self.access
             .find(hash.as_ref(), certificate, self.now())
             .inspect_err(|_| self.unauthenticated(hash.as_ref(), certificate))
+    }
+
+    /// Returns the caller with a JSON Web Token; `None` if `key` is not one, or none is accepted.
+    fn token_caller(&self, key: Option<&str>) -> Option<Result<Caller, Refused>> {
+        let (verifier, token) = self.jwt().zip(key.filter(|key| is_token(key)))?;
+        let verified = verifier.verify(token, self.now());
+        Some(verified.map(Caller::claiming).map_err(Refused::Token))
     }
 
     /// As [`caller`](Self::caller) where a key is optional: nothing is counted.
@@ -46,6 +57,9 @@ impl App {
         key: Option<&str>,
         certificate: Option<&Certificate>,
     ) -> Result<Caller, Refused> {
+        if let Some(verified) = self.token_caller(key) {
+            return verified;
+        }
         self.access.find(self.hash(key).as_ref(), certificate, self.now())
     }
 
@@ -58,7 +72,10 @@ impl App {
     pub(crate) fn policy(&self, caller: &Caller, name: &str) -> Result<Policy, Error> {
         let policies = self.policies();
         match policies.get(name) {
-            Ok(policy) => Ok(policy.clone()),
+            Ok(policy) => match caller.plan() {
+                Some(plan) => self.live_policies.claiming(plan, policy),
+                None => Ok(policy.clone()),
+            },
             Err(_) if name == THROTTLE_POLICY => Err(throttle_policy()),
             Err(_) => {
                 let allowed = policies.iter().filter(|policy| caller.may_use(policy.name()));

@@ -4,7 +4,8 @@
 //! its reader (DNS rebinding). It cannot send another name than its own in `Host`, or in `:authority` of HTTP/2.
 //!
 //! **Key.** Programs send `Authorization: Bearer KEY`. A browser can only send a password, so read-only endpoints also
-//! accept the key as the password of `Basic`. Others do not: a browser sends a password on behalf of any open page.
+//! accept the key as the password of `Basic`. Others do not: a browser sends a password on behalf of any open page. A JSON Web
+//! Token is sent as a key is.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -24,6 +25,7 @@ use tollgate_protocol::json::{MISDIRECTED, Problem};
 use super::reply;
 use crate::access::{Caller, Certificate};
 use crate::app::App;
+use crate::jwt::is_token;
 use crate::keys::{Refused, Scope};
 
 /// Refuses a request without exactly one `Host` (RFC 9112), or for a host that is not the server's.
@@ -102,6 +104,7 @@ pub(super) async fn require(
     mut request: Request,
     next: Next,
 ) -> Response {
+    await_key(&app, request.headers()).await;
     let caller = check(&app, request.headers(), request.extensions(), scope).and_then(|caller| {
         if is_unbound {
             caller.check_unbound()?;
@@ -114,6 +117,15 @@ pub(super) async fn require(
             next.run(request).await
         }
         Err(refused) => refusal(refused, scope),
+    }
+}
+
+/// Waits for the key of the token of a request, if it has a token with an unknown key.
+pub(super) async fn await_key(app: &App, headers: &HeaderMap) {
+    if let Some((verifier, token)) = app.jwt().zip(bearer(headers))
+        && is_token(token)
+    {
+        verifier.await_key(token, app.clock()).await;
     }
 }
 
@@ -173,7 +185,7 @@ pub(super) fn refusal(refused: Refused, scope: Scope) -> Response {
     // The words of RFC 6750.
     add(match refused {
         Refused::Missing => "Bearer realm=\"tollgate\"",
-        Refused::Wrong | Refused::Expired(_) => {
+        Refused::Wrong | Refused::Expired(_) | Refused::Token(_) => {
             "Bearer realm=\"tollgate\", error=\"invalid_token\""
         }
         Refused::Scope(_) | Refused::Bound => {

@@ -1,7 +1,6 @@
 //! `[[upstream]]`: one credential at one provider.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use hyper::Uri;
@@ -12,6 +11,7 @@ use tollgate_config::{Diagnostic, Document, Secret};
 use tollgate_gateway::Upstream;
 use tollgate_providers::{Dialect, INPUT_TOKENS, OUTPUT_TOKENS, TOKENS, UsageMap};
 
+use super::super::is_plain_beyond_loopback;
 use super::{check_name, secret_file};
 
 /// The section as it is written.
@@ -159,14 +159,6 @@ fn base_url(url: &str) -> Result<String, String> {
         }
     }
     Ok(url.to_owned())
-}
-
-fn is_plain_beyond_loopback(url: &str) -> bool {
-    let Ok(uri) = url.parse::<Uri>() else { return false };
-    let host = uri.host().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    let is_loopback = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
-    uri.scheme_str() == Some("http") && !is_loopback
 }
 
 impl UpstreamConfig {

@@ -51,14 +51,16 @@ where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
+    authorize::await_key(app, headers).await;
     let caller = match authorize::check(app, headers, extensions, Scope::Acquire) {
         Ok(caller) => caller,
         Err(refused) => return authorize::refusal(refused, Scope::Acquire).map(Either::Right),
     };
-    let request: AcquireRequest = match input::read(app, headers, body).await {
+    let mut request: AcquireRequest = match input::read(app, headers, body).await {
         Ok(request) => request,
         Err(problem) => return reply::problem(&problem).map(Either::Right),
     };
+    caller.fill_subject(&mut request);
     let decided = async {
         let policies = app.policies_of(&caller, &request)?;
         let decision = app.acquire(&policies, &request).await?;
@@ -110,8 +112,9 @@ pub(super) const BATCH: Endpoint = Endpoint::new(
 async fn batch(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    Json(BatchRequest { asks }): Json<BatchRequest>,
+    Json(BatchRequest { mut asks }): Json<BatchRequest>,
 ) -> Response {
+    asks.iter_mut().for_each(|ask| caller.fill_subject(ask));
     if BATCH_ASKS_MAX < asks.len() {
         let detail = format!("asks: a batch has at most {BATCH_ASKS_MAX}, not {}", asks.len());
         return reply::problem(&Problem::invalid(detail));

@@ -75,7 +75,7 @@ async fn decide(
         Some(403) => StatusCode::FORBIDDEN,
         Some(other) => return Err(invalid(format!("refusal {other} is neither 429 nor 403"))),
     };
-    let request = request_of(query, headers, app.options())?;
+    let request = request_of(query, headers, caller, app.options())?;
     let policies = app.policies_of(caller, &request)?;
     let decision = app.acquire(&policies, &request).await?;
     let mut response = reply::decision(app, &policies, &request, &decision).map(Body::new);
@@ -98,6 +98,7 @@ fn is_of_a_proxy(name: &HeaderName) -> bool {
 fn request_of(
     query: &ForwardAuthQuery,
     headers: &HeaderMap,
+    caller: &Caller,
     options: &ServerOptions,
 ) -> Result<AcquireRequest, Error> {
     let both = |what: &str| {
@@ -127,7 +128,10 @@ fn request_of(
         (Some(subject), None) => subject.clone(),
         (None, Some(name)) => subject_of(headers, name, query.hops, options)?,
         (Some(_), Some(_)) => return Err(both("subject")),
-        (None, None) => return Err(invalid(format!("there is no subject; write {EXAMPLE}, say"))),
+        (None, None) => match caller.subject() {
+            Some(subject) => subject.to_owned(),
+            None => return Err(invalid(format!("there is no subject; write {EXAMPLE}, say"))),
+        },
     };
     Ok(AcquireRequest { policy, subject, costs, ..AcquireRequest::default() })
 }

@@ -42,7 +42,7 @@ async fn put_plan(
     Json(PlanRequest { plan }): Json<PlanRequest>,
 ) -> Response {
     let Ok(Path(subject)) = subject else { return not_utf8() };
-    if let Err(error) = app.policies().claiming(&plan) {
+    if let Err(error) = app.policies().plan_index(&plan) {
         return reply::problem(&Problem::new(404, UNKNOWN_PLAN, error.to_string()));
     }
     let done = app.live_policies().assign(&subject, &plan, app.clock()).await;
