@@ -106,13 +106,15 @@ impl Local {
             };
         };
         let now = self.clock.now();
+        let check = self.config.policy_check();
         Ok(match call {
             Call::Override { of, body } => {
-                let policy = policies.get(&of.policy)?;
+                let known = Overrides::read(&*store).await?.with_policies(policies, &check).0;
+                let policy = known.get(&of.policy)?;
                 let spec = body.clone().for_subject(of.subject.clone());
                 let put = |overrides: &mut Overrides| overrides.put(policy, &spec);
                 let (overrides, _) = Overrides::change(&*store, now, put).await?;
-                let (in_force, _) = overrides.apply(policies);
+                let (in_force, _) = overrides.apply(policies, &check);
                 let policy = in_force.get(&of.policy)?;
                 let own = policy.override_of(&of.subject).unwrap_or(policy);
                 Reply::Override(OverrideDescription::new(&of.subject, own, FROM_API))
@@ -127,7 +129,7 @@ impl Local {
             }
             _ => {
                 let overrides = Overrides::read(&*store).await?;
-                let (in_force, unfit) = overrides.apply(policies);
+                let (in_force, unfit) = overrides.apply(policies, &check);
                 Reply::Policies(overrides.describe(&in_force, &unfit))
             }
         })
@@ -139,7 +141,7 @@ impl Local {
             Some(store) => Overrides::read(&*store).await?,
             None => Overrides::default(),
         };
-        Ok(overrides.apply(&self.config.policies).0)
+        Ok(overrides.apply(&self.config.policies, &self.config.policy_check()).0)
     }
 
     async fn decide(&self, call: &Call, opened: &Opened) -> Result<Reply, Error> {

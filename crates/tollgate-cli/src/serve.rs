@@ -364,6 +364,7 @@ pub(crate) async fn assemble(
     };
     let permit_key = permit_key.unwrap_or_else(|| opened.key());
     let mut app = App::new(gate, config.gates.policies.clone(), permit_key, Arc::clone(clock))?
+        .check_policies(config.gates.policy_check())
         .legacy_fields(config.server.legacy_fields)
         .with_options(ServerOptions { is_loopback, ..config.server.settings.clone() })
         .audit(config.audit, audit_log)

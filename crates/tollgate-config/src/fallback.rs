@@ -37,6 +37,8 @@ pub struct FallbackConfig {
     pub attempt_timeout: Option<Span>,
     /// The share of this instance, and how often the store is probed.
     pub settings: FallbackOptions,
+    /// Whether policies can fall back: the store is in this process, or the number of instances is set.
+    pub(crate) has_shares: bool,
 }
 
 pub(super) fn attempt_timeout(
@@ -64,7 +66,7 @@ impl FallbackConfig {
                             [fallback]";
                 return Err(document.error(&["fallback"], message));
             }
-            return Ok(Self { attempt_timeout, settings });
+            return Ok(Self { attempt_timeout, settings, has_shares: true });
         };
         let empty = FallbackTable::default();
         let FallbackTable { instances, start, probe_min, probe_max } = table.unwrap_or(&empty);
@@ -104,8 +106,16 @@ impl FallbackConfig {
             settings.instances = instances;
         }
         check_shares(document, instances.is_some(), settings.instances, kind, policies)?;
-        Ok(Self { attempt_timeout, settings })
+        Ok(Self { attempt_timeout, settings, has_shares: instances.is_some() })
     }
+}
+
+/// The error of a policy that falls back without a number of instances.
+pub(crate) fn without_shares(kind: &str) -> String {
+    format!(
+        "fallback divides the limits by the number of instances that share the {kind} store; say how many, as in \
+         [fallback] instances = 10"
+    )
 }
 
 /// Checks that every policy that falls back has a share.
@@ -122,11 +132,7 @@ fn check_shares(
         }
         let path = [Step::Field("on_store_failure")];
         if !is_set {
-            let message = format!(
-                "fallback divides the limits by the number of instances that share the {kind} store; say how many, as in \
-                 [fallback] instances = 10"
-            );
-            return Err(document.element_error("policy", index, &path, message));
+            return Err(document.element_error("policy", index, &path, without_shares(kind)));
         }
         let overrides = policy.overrides().map(|(_, other)| other);
         let all = [policy].into_iter().chain(overrides).chain(policy.plans().flatten());

@@ -23,9 +23,10 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tollgate::internal::Step;
-use tollgate::policy::Policies;
+use tollgate::policy::{OnStoreFailure, Policies};
 use tollgate::retry::Backoff;
 use tollgate::spec::{PlanSpec, PolicySpec, with_plans};
+use tollgate::{Error, ErrorKind, Policy};
 
 pub use backoff::{JITTER_MAX, PAUSE_RANGE, with_jitter};
 pub use broker::BrokerConfig;
@@ -113,6 +114,27 @@ pub struct Config {
 }
 
 impl Config {
+    /// Returns the check of policies that are not in the file: whether the store keeps them, and a broker without the store has
+    /// a share of them.
+    pub fn policy_check(&self) -> impl Fn(&Policy) -> Result<(), Error> + Send + Sync + use<> {
+        let (store, shares) = (self.store.clone(), self.fallback.clone());
+        move |policy| {
+            let invalid = |text: String| {
+                Error::new(ErrorKind::Invalid, format!("policy {:?}: {text}", policy.name()))
+            };
+            store.check_policy(policy).map_err(|(_, message)| invalid(message))?;
+            if policy.on_store_failure() == OnStoreFailure::Fallback {
+                if !shares.has_shares {
+                    return Err(invalid(fallback::without_shares(store.kind())));
+                }
+                policy
+                    .share(shares.settings.instances)
+                    .map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
+            }
+            Ok(())
+        }
+    }
+
     /// Reads `file`; without one `./tollgate.toml`; without that the built-in sample.
     pub fn load(file: Option<&Path>) -> Result<Self, Diagnostic> {
         match file {
@@ -225,32 +247,10 @@ fn check_store_takes(
     store: &StoreConfig,
     policies: &Policies,
 ) -> Result<(), Diagnostic> {
-    if let Some(index) = policies.iter().position(|policy| policy.subjects_max().is_some())
-        && !store.bounds_keys()
-    {
-        let message = format!(
-            "subjects_max is for the stores \"memory\" and \"embedded\"; remove it, the server of a {} store has \
-             bounds of its own",
-            store.kind()
-        );
-        return Err(document.element_error(
-            "policy",
-            index,
-            &[Step::Field("subjects_max")],
-            message,
-        ));
-    }
-    #[cfg(feature = "dynamodb")]
-    if matches!(store, StoreConfig::DynamoDb(_)) {
-        for (index, policy) in policies.iter().enumerate() {
-            let overrides = policy.overrides().map(|(_, other)| other);
-            for policy in [policy].into_iter().chain(overrides).chain(policy.plans().flatten()) {
-                tollgate_dynamodb::DynamoDb::check(policy).map_err(|error| {
-                    let path = [Step::Field("name")];
-                    document.element_error("policy", index, &path, error.to_string())
-                })?;
-            }
-        }
+    for (index, policy) in policies.iter().enumerate() {
+        store.check_policy(policy).map_err(|(field, message)| {
+            document.element_error("policy", index, &[Step::Field(field)], message)
+        })?;
     }
     Ok(())
 }

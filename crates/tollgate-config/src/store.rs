@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use tollgate::Policy;
 use tollgate::core::bounds::IDS_MAX;
 use tollgate::memory::KEYS_MAX_DEFAULT;
 
@@ -167,6 +168,27 @@ impl StoreConfig {
             Self::Memory { .. } | Self::Embedded { .. } => None,
             _ => Some(self.kind()),
         }
+    }
+
+    /// Returns the field and the error of a policy that the store cannot keep.
+    pub(crate) fn check_policy(&self, policy: &Policy) -> Result<(), (&'static str, String)> {
+        if policy.subjects_max().is_some() && !self.bounds_keys() {
+            let message = format!(
+                "subjects_max is for the stores \"memory\" and \"embedded\"; remove it, the server of a {} store has \
+                 bounds of its own",
+                self.kind()
+            );
+            return Err(("subjects_max", message));
+        }
+        #[cfg(feature = "dynamodb")]
+        if matches!(self, Self::DynamoDb(_)) {
+            let overrides = policy.overrides().map(|(_, other)| other);
+            for policy in [policy].into_iter().chain(overrides).chain(policy.plans().flatten()) {
+                tollgate_dynamodb::DynamoDb::check(policy)
+                    .map_err(|error| ("name", error.to_string()))?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns whether the store bounds its keys itself, with `keys_max` and `subjects_max`. Servers have bounds of their own.

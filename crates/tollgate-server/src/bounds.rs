@@ -31,6 +31,9 @@ pub const WAIT_MAX: Span = Span::from_secs(300);
 /// The most overrides by API in one store, of all policies together.
 pub const OVERRIDES_MAX: usize = 1_000;
 
+/// The most policies that are made by API in one store.
+pub const POLICIES_MAX: usize = 100;
+
 /// The most subjects, and patterns of subjects, that are put on a plan by API in one store.
 pub const ASSIGNED_MAX: usize = 5_000;
 

@@ -290,9 +290,9 @@ fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, TokenFault> {
     serde_json::from_slice(&bytes).map_err(|_| TokenFault::Malformed)
 }
 
-/// Returns whether `key` is a token rather than an API key, which has no dots.
+/// Returns whether `key` is a token rather than an API key: it has three parts.
 pub(crate) fn is_token(key: &str) -> bool {
-    key.contains('.')
+    key.bytes().filter(|byte| *byte == b'.').count() == 2
 }
 
 /// The state of reads because of unknown keys.

@@ -2,12 +2,13 @@
 //!
 //! Both change independently, so both are kept, and each change recomputes the result.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tokio::sync::{Semaphore, watch};
 use tollgate::overrides::{MemoryOverrides, OverrideStore};
 use tollgate::policy::Policies;
-use tollgate::spec::OverrideSpec;
+use tollgate::spec::{OverrideSpec, PolicySpec};
 use tollgate::{Clock, Error, ErrorKind, Policy};
 
 use crate::bounds::OVERRIDES_EVERY;
@@ -38,7 +39,6 @@ fn checked(policies: Policies) -> Result<Policies, Error> {
 }
 
 /// The policies in force, and the store of their overrides.
-#[derive(Debug)]
 pub(crate) struct LivePolicies {
     in_force: RwLock<Arc<Policies>>,
     changes: watch::Sender<()>,
@@ -48,6 +48,14 @@ pub(crate) struct LivePolicies {
     own: MemoryOverrides,
     /// Serializes calls to the store, so that the last read is also the last applied.
     store_access: Semaphore,
+    /// Checks whether policies made by API fit the store and the strategy.
+    check: Box<dyn Fn(&Policy) -> Result<(), Error> + Send + Sync>,
+}
+
+impl fmt::Debug for LivePolicies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LivePolicies").field("in_force", &self.in_force).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -67,11 +75,19 @@ impl LivePolicies {
             shared: None,
             own: MemoryOverrides::default(),
             store_access: Semaphore::new(1),
+            check: Box::new(|_| Ok(())),
         })
     }
 
     pub(crate) fn keep_in(&mut self, store: Arc<dyn OverrideStore>) {
         self.shared = Some(store);
+    }
+
+    pub(crate) fn check_with(
+        &mut self,
+        check: impl Fn(&Policy) -> Result<(), Error> + Send + Sync + 'static,
+    ) {
+        self.check = Box::new(check);
     }
 
     pub(crate) fn in_force(&self) -> Arc<Policies> {
@@ -88,7 +104,7 @@ impl LivePolicies {
     fn update(&self, change: impl FnOnce(&mut Sources)) {
         let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut sources);
-        let (policies, unfit) = sources.overrides.apply(&sources.file);
+        let (policies, unfit) = sources.overrides.apply(&sources.file, &*self.check);
         for Unfit { policy, subject, why } in &unfit {
             tracing::warn!(policy, subject, why, "an override has no effect");
         }
@@ -153,7 +169,10 @@ impl LivePolicies {
         spec: &OverrideSpec,
         clock: &dyn Clock,
     ) -> Result<OverrideDescription, Error> {
-        let file = self.with(|sources| sources.file.get(policy).cloned())?;
+        let file = self.with(|sources| {
+            let (policies, _) = sources.overrides.with_policies(&sources.file, &*self.check);
+            policies.get(policy).cloned()
+        })?;
         self.change(clock, |overrides| overrides.put(&file, spec)).await?;
         let policies = self.in_force();
         let policy = policies.get(policy)?;
@@ -171,9 +190,21 @@ impl LivePolicies {
         let removed = self.change(clock, |all| all.remove(policy, subject)).await?;
         if !removed {
             // An unknown policy is more likely a mistake than a removed override.
-            self.with(|sources| sources.file.get(policy).map(drop))?;
+            self.in_force().get(policy)?;
         }
         Ok(removed)
+    }
+
+    /// Defines a policy that the configuration does not have.
+    pub(crate) async fn define(&self, spec: &PolicySpec, clock: &dyn Clock) -> Result<(), Error> {
+        let file = self.with(|sources| sources.file.clone());
+        self.change(clock, |all| all.define(&file, spec, &*self.check)).await.map(drop)
+    }
+
+    /// Removes a policy that was made by API. Returns whether there was one.
+    pub(crate) async fn undefine(&self, name: &str, clock: &dyn Clock) -> Result<bool, Error> {
+        let file = self.with(|sources| sources.file.clone());
+        self.change(clock, |all| all.undefine(&file, name)).await
     }
 
     /// Puts `subject` on `plan`.

@@ -13,7 +13,8 @@ use tollgate::spec::{LimitSpec, OverrideSpec, PolicySpec};
 use tollgate::{Error, ErrorKind, Policy, Timestamp};
 use tollgate_protocol::json::{FROM_API, OverrideDescription, PlanSubject, PoliciesResponse};
 
-use crate::bounds::{ASSIGNED_MAX, OVERRIDE_TRIES_MAX, OVERRIDES_MAX};
+use crate::bounds::{ASSIGNED_MAX, OVERRIDE_TRIES_MAX, OVERRIDES_MAX, POLICIES_MAX};
+use crate::live_policies::check_policy_name;
 
 /// The format version that is written, and the newest that is read.
 const FORM: u32 = 2;
@@ -28,14 +29,19 @@ pub struct Overrides {
     version: u64,
     all: BTreeMap<(String, String), OverrideSpec>,
     plans: BTreeMap<String, String>,
+    /// By name.
+    policies: BTreeMap<String, PolicySpec>,
 }
+
+/// Checks whether a policy fits the store and the strategy of this server.
+pub type PolicyCheck<'a> = &'a dyn Fn(&Policy) -> Result<(), Error>;
 
 /// An override that does not fit its policy, or a subject on a plan that it cannot be on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
     /// The policy; empty for the plan of a subject.
     pub policy: String,
-    /// The subject.
+    /// The subject; empty for a policy.
     pub subject: String,
     /// The reason.
     pub why: String,
@@ -49,6 +55,8 @@ struct StoredDocument {
     /// The name of the plan by subject.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     plans: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    policies: Vec<PolicySpec>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -164,6 +172,73 @@ impl Overrides {
         Ok(self.all.remove(&(policy.to_owned(), subject.to_owned())).is_some())
     }
 
+    /// Defines the policy of `spec`, which `file` does not have. Returns whether that changed anything.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) if it is in the configuration, [`Invalid`](ErrorKind::Invalid) if the configuration could
+    /// not have it either, or there are too many.
+    pub fn define(
+        &mut self,
+        file: &Policies,
+        spec: &PolicySpec,
+        check: PolicyCheck<'_>,
+    ) -> Result<bool, Error> {
+        if file.get(&spec.name).is_ok() {
+            return Err(in_configuration(&spec.name));
+        }
+        check_policy_name(&spec.name)?;
+        check(&spec.build()?)?;
+        if POLICIES_MAX <= self.policies.len() && !self.policies.contains_key(&spec.name) {
+            let text = format!(
+                "{POLICIES_MAX} policies were made by API already; remove some, or write them into the configuration"
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let known = self.policies.insert(spec.name.clone(), spec.clone());
+        Ok(known.as_ref() != Some(spec))
+    }
+
+    /// Removes a policy that was made by API, and its overrides. Returns whether there was one.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) if it is in the configuration.
+    pub fn undefine(&mut self, file: &Policies, name: &str) -> Result<bool, Error> {
+        let is_removed = self.policies.remove(name).is_some();
+        if !is_removed && file.get(name).is_ok() {
+            return Err(in_configuration(name));
+        }
+        if is_removed && file.get(name).is_err() {
+            self.all.retain(|(policy, _), _| policy != name);
+        }
+        Ok(is_removed)
+    }
+
+    /// Returns `file` with the policies that were made by API, and those that do not fit. A policy in the configuration goes before one
+    /// of the same name.
+    #[must_use]
+    pub fn with_policies(&self, file: &Policies, check: PolicyCheck<'_>) -> (Policies, Vec<Unfit>) {
+        if self.policies.is_empty() {
+            return (file.clone(), Vec::new());
+        }
+        let (mut more, mut unfit) = (Vec::new(), Vec::new());
+        for (name, spec) in &self.policies {
+            let fitted = match file.get(name) {
+                Ok(_) => Err(in_configuration(name)),
+                Err(_) => spec.build().and_then(|policy| check(&policy).map(|()| policy)),
+            };
+            match fitted {
+                Ok(policy) => more.push(policy),
+                Err(why) => unfit.push(unfit_policy(name, &why)),
+            }
+        }
+        match file.with_policies(more) {
+            Ok(policies) => (policies, unfit),
+            Err(why) => {
+                (file.clone(), self.policies.keys().map(|name| unfit_policy(name, &why)).collect())
+            }
+        }
+    }
+
     /// Puts `subject` on the plan called `plan`, which `file` has. Returns whether that changed anything.
     ///
     /// # Errors
@@ -209,6 +284,13 @@ impl Overrides {
                 taken += 1;
             }
         }
+        for (name, spec) in &other.policies {
+            let own = self.policies.get(name);
+            if own.is_none() || (overwrite && own != Some(spec)) {
+                self.policies.insert(name.clone(), spec.clone());
+                taken += 1;
+            }
+        }
         for (subject, plan) in &other.plans {
             let own = self.plans.get(subject);
             if own.is_none() || (overwrite && own != Some(plan)) {
@@ -229,16 +311,17 @@ impl Overrides {
     /// Removes all but the overrides of `policy`.
     pub fn keep_policy(&mut self, policy: &str) {
         self.plans.clear();
+        self.policies.retain(|name, _| name == policy);
         self.all.retain(|(name, _), _| name == policy);
     }
 
-    /// Returns the number of overrides and of subjects on plans.
+    /// Returns the number of overrides, of subjects on plans and of policies.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.all.len() + self.plans.len()
+        self.all.len() + self.plans.len() + self.policies.len()
     }
 
-    /// Returns whether there are neither.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -250,10 +333,12 @@ impl Overrides {
         self.all.contains_key(&(policy.to_owned(), subject.to_owned()))
     }
 
-    /// Applies the overrides to `file`. Returns those that do not fit, too.
+    /// Applies the policies, the plans and the overrides to `file`. Returns those that do not fit, too.
     #[must_use]
-    pub fn apply(&self, file: &Policies) -> (Policies, Vec<Unfit>) {
-        let (file, mut unfit) = self.apply_plans(file);
+    pub fn apply(&self, file: &Policies, check: PolicyCheck<'_>) -> (Policies, Vec<Unfit>) {
+        let (file, unfit_policies) = self.with_policies(file, check);
+        let (file, mut unfit) = self.apply_plans(&file);
+        unfit.extend(unfit_policies);
         let mut changes: BTreeMap<&str, Vec<(&str, Override)>> = BTreeMap::new();
         let mut plain: BTreeMap<&str, PolicySpec> = BTreeMap::new();
         for ((policy, subject), spec) in &self.all {
@@ -308,6 +393,10 @@ impl Overrides {
             plan.assigned = own.map(|(subject, _)| assigned(subject, unfit)).collect();
         }
         for policy in &mut listed.policies {
+            let is_own = |unfit: &Unfit| unfit.policy == policy.name && unfit.subject.is_empty();
+            if self.policies.contains_key(&policy.name) && !unfit.iter().any(is_own) {
+                policy.source = Some(FROM_API.to_owned());
+            }
             let is_unfit = |subject: &str| {
                 let mut unfit = unfit.iter();
                 unfit.any(|unfit| unfit.policy == policy.name && unfit.subject == subject)
@@ -318,7 +407,9 @@ impl Overrides {
                     FROM_API.clone_into(&mut overridden.source);
                 }
             }
-            let without_effect = unfit.iter().filter(|unfit| unfit.policy == policy.name);
+            let without_effect = unfit
+                .iter()
+                .filter(|unfit| unfit.policy == policy.name && !unfit.subject.is_empty());
             policy.overridden.extend(without_effect.map(|unfit| OverrideDescription {
                 subject: unfit.subject.clone(),
                 source: FROM_API.to_owned(),
@@ -354,7 +445,8 @@ impl Overrides {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let all = stored.overrides.into_iter().map(Into::into).collect();
-        Ok(Self { version, all, plans: stored.plans })
+        let policies = stored.policies.into_iter().map(|spec| (spec.name.clone(), spec)).collect();
+        Ok(Self { version, all, plans: stored.plans, policies })
     }
 
     /// Serializes the document.
@@ -370,10 +462,13 @@ impl Overrides {
             unlimited: spec.unlimited,
             weight: spec.weight,
         });
-        let is_plain = self.plans.is_empty() && !self.all.values().any(is_new_kind);
+        let is_plain = self.plans.is_empty()
+            && self.policies.is_empty()
+            && !self.all.values().any(is_new_kind);
         let form = if is_plain { PLAIN_FORM } else { FORM };
         let (overrides, plans) = (overrides.collect(), self.plans.clone());
-        let stored = StoredDocument { form, overrides, plans };
+        let policies = self.policies.values().cloned().collect();
+        let stored = StoredDocument { form, overrides, plans, policies };
         let text = serde_json::to_string(&stored).map_err(|error| {
             Error::new(ErrorKind::Corrupt, "the overrides cannot be written").caused_by(error)
         })?;
@@ -387,6 +482,15 @@ impl Overrides {
         }
         Ok(Document { version: self.version, text })
     }
+}
+
+fn in_configuration(name: &str) -> Error {
+    let text = format!("the policy {name:?} is in the configuration; change it there");
+    Error::new(ErrorKind::Conflict, text)
+}
+
+fn unfit_policy(name: &str, why: &Error) -> Unfit {
+    Unfit { policy: name.to_owned(), subject: String::new(), why: why.to_string() }
 }
 
 /// Describes `subject`, which was put on a plan.

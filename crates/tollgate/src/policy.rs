@@ -33,6 +33,8 @@ pub struct Policies {
     all: Vec<Policy>,
     indexes: HashMap<Box<str>, usize, RandomState>,
     plans: Arc<[Plan]>,
+    #[cfg(feature = "spec")]
+    plan_specs: Arc<[crate::spec::PlanSpec]>,
 }
 
 /// A plan: a named set of numbers, which each policy has, for the subjects on it.
@@ -97,8 +99,23 @@ impl Policies {
 
     /// The same set with `plans`, whose numbers its policies have.
     #[cfg(feature = "spec")]
-    pub(crate) fn with_plans(self, plans: Arc<[Plan]>) -> Self {
-        Self { plans, ..self }
+    pub(crate) fn with_plans(self, specs: &[crate::spec::PlanSpec]) -> Self {
+        let plan = |spec: &crate::spec::PlanSpec| Plan {
+            name: spec.name.clone(),
+            subjects: spec.subjects.clone(),
+        };
+        Self { plans: specs.iter().map(plan).collect(), plan_specs: specs.into(), ..self }
+    }
+
+    /// The same set with `more` policies behind its own, and its plans.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if two have the same name.
+    #[cfg(feature = "spec")]
+    pub fn with_policies(&self, more: impl IntoIterator<Item = Policy>) -> Result<Self, Error> {
+        let all = Self::new(self.iter().cloned().chain(more))?;
+        crate::spec::with_plans(&all, &self.plan_specs)
+            .map_err(|(_, fault)| Error::new(ErrorKind::Invalid, fault.to_string()))
     }
 
     /// The same set with the subjects in `moves` on the plans there, by name, instead of on those of [`plans`](Self::plans). Returns

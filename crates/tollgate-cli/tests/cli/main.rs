@@ -39,6 +39,7 @@ mod overrides;
 mod patterns;
 mod plan;
 mod plans;
+mod policies_by_api;
 mod postgres;
 mod processes;
 mod redis;

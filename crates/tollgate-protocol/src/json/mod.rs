@@ -43,8 +43,8 @@ pub use problem::{
 pub use queues::{QueueState, QueuesResponse, TenantState};
 pub use request::{
     AcquireRequest, AskPolicies, BatchRequest, Charge, ChargeActual, ChargeRequest, CloseRequest,
-    OverrideRequest, PermitRequest, PlanRequest, SettleRequest, StandingQuery, ViolationRequest,
-    named_costs,
+    OverrideRequest, PermitRequest, PlanRequest, PolicyRequest, SettleRequest, StandingQuery,
+    ViolationRequest, named_costs,
 };
 pub(crate) use response::is_degraded;
 pub use response::{

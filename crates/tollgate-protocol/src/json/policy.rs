@@ -109,6 +109,9 @@ pub struct PlanAssignment {
 pub struct PolicyDescription {
     /// The name.
     pub name: String,
+    /// Its source: `api`, or omitted if it is in the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// Whether denials are only recorded, not enforced.
     pub shadow: bool,
     /// The behaviour while the store is unavailable.
@@ -184,6 +187,7 @@ impl From<&Policy> for PolicyDescription {
         overridden.truncate(OVERRIDES_SHOWN_MAX);
         Self {
             name: policy.name().to_owned(),
+            source: None,
             shadow: policy.is_shadow(),
             on_store_failure: policy.on_store_failure().to_string(),
             block_ttl: (!ttl.is_zero()).then(|| ttl.to_string()),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tollgate::core::bounds::{CHARGES_MAX, ID_HORIZON, NAME_BYTES_MAX, NUMBER_MAX, PERMIT_TTL};
 use tollgate::incident::RETRY_AFTER_MAX;
-use tollgate::spec::{LimitSpec, OverrideSpec};
+use tollgate::spec::{LimitSpec, OverrideSpec, PolicySpec};
 use tollgate::{Ask, Costs, Error, ErrorKind, Permit, Policy, Span, Timestamp};
 
 use super::serde_as;
@@ -324,6 +324,58 @@ impl OverrideRequest {
     pub fn for_subject(self, subject: String) -> OverrideSpec {
         let Self { limits, limit, unlimited, weight } = self;
         OverrideSpec { subject, limits, limit, unlimited, weight }
+    }
+}
+
+/// The body of `PUT /v1/policies/{name}`: a policy as in the configuration, without overrides.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyRequest {
+    /// The limits, 1 to 16.
+    #[schemars(schema_with = "limit_specs")]
+    #[serde(deserialize_with = "serde_as::objects")]
+    pub limits: Vec<LimitSpec>,
+    /// Whether denials are only recorded, not enforced.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shadow: bool,
+    /// The behaviour while the store is unavailable: `closed`, `open` or `fallback`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_store_failure: Option<String>,
+    /// How long a leased block of tokens may be spent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_ttl: Option<String>,
+    /// The most subjects that a store in memory or a folder keeps entries for.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "serde_as::whole"
+    )]
+    pub subjects_max: Option<u64>,
+    /// How often its subjects are served while they wait for a limit that they share, 1 to 1,000.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "serde_as::whole"
+    )]
+    pub weight: Option<u64>,
+}
+
+impl PolicyRequest {
+    /// Returns the policy called `name`.
+    #[must_use]
+    pub fn named(self, name: String) -> PolicySpec {
+        let Self { limits, shadow, on_store_failure, block_ttl, subjects_max, weight } = self;
+        let overrides = Vec::new();
+        PolicySpec {
+            name,
+            limits,
+            shadow,
+            on_store_failure,
+            block_ttl,
+            subjects_max,
+            weight,
+            overrides,
+        }
     }
 }
 

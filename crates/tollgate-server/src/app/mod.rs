@@ -27,7 +27,7 @@ use tollgate::internal::edge::random;
 use tollgate::observe::{Event, Observer};
 use tollgate::overrides::OverrideStore;
 use tollgate::policy::Policies;
-use tollgate::{Ask, Clock, Error, Gate, Queue, Timestamp};
+use tollgate::{Ask, Clock, Error, Gate, Policy, Queue, Timestamp};
 
 use crate::access::{Access, Caller, Certificate};
 use crate::audit::{AuditOptions, Auditor};
@@ -306,6 +306,16 @@ impl App {
     #[must_use]
     pub fn overrides(mut self, store: Arc<dyn OverrideStore>) -> Self {
         self.live_policies.keep_in(store);
+        self
+    }
+
+    /// Refuses policies made by API for which `check` fails, because the store or the strategy cannot keep them.
+    #[must_use]
+    pub fn check_policies(
+        mut self,
+        check: impl Fn(&Policy) -> Result<(), Error> + Send + Sync + 'static,
+    ) -> Self {
+        self.live_policies.check_with(check);
         self
     }
 

@@ -57,7 +57,9 @@ fn scope_of(path: &str) -> Option<Scope> {
 fn status_of(refused: Refused) -> Status {
     let code = match refused {
         Refused::Scope(_) | Refused::Bound => Code::PermissionDenied,
-        Refused::Missing | Refused::Wrong | Refused::Expired(_) => Code::Unauthenticated,
+        Refused::Missing | Refused::Wrong | Refused::Expired(_) | Refused::Token(_) => {
+            Code::Unauthenticated
+        }
     };
     with_kind(code, refused.to_string(), refused.kind())
 }

@@ -21,6 +21,7 @@ mod joint_records;
 mod keys;
 mod openapi;
 mod overrides;
+mod plans;
 mod proxies;
 mod ratelimit;
 mod resp;

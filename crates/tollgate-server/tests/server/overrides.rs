@@ -187,6 +187,6 @@ fn overrides_are_bounded() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("1000 overrides already"), "{error}");
     assert!(!overrides.put(policy, &of(0)).unwrap(), "what is there may be put again");
-    let (in_force, unfit) = overrides.apply(&file);
+    let (in_force, unfit) = overrides.apply(&file, &|_| Ok(()));
     assert_eq!((in_force.get("gemini").unwrap().overrides().len(), unfit.len()), (1_000, 0));
 }

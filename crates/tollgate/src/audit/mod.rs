@@ -49,6 +49,10 @@ pub enum Outcome {
     Assigned,
     /// An operator gave a subject the plan of the configuration again.
     Unassigned,
+    /// An operator made a policy, or changed one that was made so.
+    Defined,
+    /// An operator removed a policy that was made by one.
+    Removed,
     /// A limit was closed until a time.
     Closed,
     /// A cost was charged without a decision.
@@ -61,7 +65,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Admitted,
         Self::Denied,
         Self::ShadowDenied,
@@ -71,6 +75,8 @@ impl Outcome {
         Self::Restored,
         Self::Assigned,
         Self::Unassigned,
+        Self::Defined,
+        Self::Removed,
         Self::Closed,
         Self::Charged,
         Self::Reloaded,
@@ -90,6 +96,8 @@ impl Outcome {
             Self::Restored => "restored",
             Self::Assigned => "assigned",
             Self::Unassigned => "unassigned",
+            Self::Defined => "defined",
+            Self::Removed => "removed",
             Self::Closed => "closed",
             Self::Charged => "charged",
             Self::Reloaded => "reloaded",

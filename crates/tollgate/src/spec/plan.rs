@@ -13,7 +13,7 @@ use super::fault::{Fault, Step};
 use super::limit::LimitSpec;
 use super::policy::{OverrideSpec, PolicySpec, check_weight, check_whole};
 use crate::internal::nearest;
-use crate::policy::{Plan, Policies};
+use crate::policy::Policies;
 
 /// The longest name of a plan, in bytes.
 const NAME_BYTES_MAX: usize = 64;
@@ -125,8 +125,7 @@ pub fn with_plans(policies: &Policies, plans: &[PlanSpec]) -> Result<Policies, (
         all.push(with_plans.map_err(|error| (0, Fault::new(error.to_string())))?);
     }
     let all = Policies::new(all).map_err(|error| (0, Fault::new(error.to_string())))?;
-    let named = |plan: &PlanSpec| Plan { name: plan.name.clone(), subjects: plan.subjects.clone() };
-    Ok(all.with_plans(plans.iter().map(named).collect()))
+    Ok(all.with_plans(plans))
 }
 
 /// Returns the plan of each subject.

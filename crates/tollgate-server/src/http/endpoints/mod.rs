@@ -46,6 +46,8 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     audit::TOP,
     operations::CHARGE,
     operations::CLOSE,
+    policies::PUT_POLICY,
+    policies::DELETE_POLICY,
     policies::PUT_OVERRIDE,
     policies::DELETE_OVERRIDE,
     plans::PUT_PLAN,

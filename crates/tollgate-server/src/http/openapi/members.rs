@@ -38,7 +38,7 @@ fn bounds_of(name: &str) -> Value {
         "refusal" => json!({ "enum": [403, 429] }),
         "outcome" => {
             json!({ "enum": [
-                "admitted", "denied", "shadow_denied", "violated", "reset", "overridden", "restored", "assigned", "unassigned",
+                "admitted", "denied", "shadow_denied", "violated", "reset", "overridden", "restored", "assigned", "unassigned", "defined", "removed",
                 "closed", "charged", "reloaded", "unauthenticated", "degraded"
             ] })
         }

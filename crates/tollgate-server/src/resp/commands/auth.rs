@@ -13,7 +13,7 @@ pub(super) fn refuse(refused: Refused, name: &[u8], replies: &mut Replies) {
     match refused {
         Refused::Missing => replies.error("NOAUTH", "Authentication required."),
         Refused::Wrong => replies.error("WRONGPASS", "the key is not one of this server's"),
-        Refused::Expired(_) => replies.error("NOAUTH", &refused.to_string()),
+        Refused::Expired(_) | Refused::Token(_) => replies.error("NOAUTH", &refused.to_string()),
         Refused::Scope(scope) => {
             let name = String::from_utf8_lossy(name).to_ascii_lowercase();
             let text = format!(

@@ -67,6 +67,7 @@ impl Tour {
         assert_eq!(answer.status, status, "{method} {target}: {}", answer.text);
         let path = match target.split('?').next().unwrap() {
             named if named.contains("/overrides/") => "/v1/policies/{name}/overrides/{subject}",
+            named if named.starts_with("/v1/policies/") => "/v1/policies/{name}",
             named if named.ends_with("/plan") => "/v1/subjects/{subject}/plan",
             named if named.ends_with("/document") => "/v1/translations/{id}/document",
             named if named.ends_with("/cancel") => "/v1/translations/{id}/cancel",
@@ -185,6 +186,13 @@ async fn real_answers_are_as_described() {
     tour.call(200, "get", "/v1/policies", &Value::Null).await;
     tour.call(200, "put", alice, &json!({ "limit": 0 })).await;
     tour.call(200, "delete", alice, &Value::Null).await;
+    let limits = json!([{ "name": "rpm", "unit": "requests", "rule": "rolling-window", "limit": 5, "window": "1m" }]);
+    tour.call(200, "put", "/v1/policies/extra", &json!({ "limits": limits })).await;
+    tour.call(200, "get", "/v1/policies", &Value::Null).await;
+    tour.call(400, "put", "/v1/policies/extra", &json!({ "limits": [] })).await;
+    tour.call(409, "put", "/v1/policies/gemini", &json!({ "limits": limits })).await;
+    tour.call(200, "delete", "/v1/policies/extra", &Value::Null).await;
+    tour.call(409, "delete", "/v1/policies/gemini", &Value::Null).await;
     let plan = "/v1/subjects/alice/plan";
     tour.call(404, "put", plan, &json!({ "plan": "none" })).await;
     tour.call(400, "put", plan, &json!({})).await;
