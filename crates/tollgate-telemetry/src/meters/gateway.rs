@@ -208,7 +208,7 @@ impl<T> Default for ByLabels<T> {
 impl<T: Default> ByLabels<T> {
     fn find(&self, [first, second]: [&str; 2]) -> Result<usize, usize> {
         self.0.binary_search_by(|([known_first, known_second], _)| {
-            (&**known_first).cmp(first).then_with(|| (&**known_second).cmp(second))
+            (**known_first).cmp(first).then_with(|| (**known_second).cmp(second))
         })
     }
 
