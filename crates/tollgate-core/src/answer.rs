@@ -101,7 +101,8 @@ impl Permit {
     pub fn for_ask(ask: &Ask<'_>, grant: Grant, limits: Vec<Standing>) -> Self {
         let limits = if ask.policy().is_unlimited() { Vec::new() } else { limits };
         let permit = Self::new(ask.policy(), ask.subject(), *ask.amounts(), grant);
-        Self { limits, ..permit.with_id(ask.id_text()) }
+        let permit = Self { limits, ..permit };
+        if ask.id_text().is_none() { permit } else { permit.with_id(ask.id_text()) }
     }
 
     /// Creates the permit that a policy in shadow mode gives instead of `denial`: nothing was charged. That of an unlimited

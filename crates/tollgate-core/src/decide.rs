@@ -13,6 +13,7 @@ use crate::entry::{Entry, Slotted};
 use crate::error::{Error, ErrorKind};
 use crate::id::Known;
 use crate::policy::{Metered, Policy};
+use crate::rule::{State, View};
 use crate::time::{Span, Timestamp};
 
 /// How long a denied ask has to wait.
@@ -212,24 +213,12 @@ pub(crate) fn acquire_as(
     known: Known,
     refundable: bool,
 ) -> Result<Verdict, Error> {
-    if entry.adopt(ask.policy()) {
-        return acquire_adopted(entry, now, ask, known, refundable);
+    if !entry.adopt(ask.policy()) {
+        return carry_over(entry, ask.policy(), |carried| {
+            let verdict = acquire_as(carried, now, ask, known, refundable)?;
+            Ok((verdict, matches!(verdict, Verdict::Admitted(_))))
+        });
     }
-    carry_over(entry, ask.policy(), |carried| {
-        let verdict = acquire_adopted(carried, now, ask, known, refundable)?;
-        Ok((verdict, matches!(verdict, Verdict::Admitted(_))))
-    })
-}
-
-/// Acquires on an entry that is in the numbers of the ask's policy.
-#[inline(always)]
-fn acquire_adopted(
-    entry: &mut Entry,
-    now: Timestamp,
-    ask: &Ask<'_>,
-    known: Known,
-    refundable: bool,
-) -> Result<Verdict, Error> {
     ask.check()?;
     let now = entry.effective(now);
     let verdict = if ask.is_plain() {
@@ -325,9 +314,27 @@ pub(crate) fn ensure_room_for_id(ask: &Ask<'_>, known: Known) -> Result<(), Erro
 /// every slot counts as free.
 #[inline(always)]
 fn binding<const SLOTS: bool>(entry: &Entry, now: Timestamp, amounts: &Amounts) -> Option<Refusal> {
+    // One loop over both kinds of states would branch on the kind at every limit.
+    match entry.stored_states() {
+        Some(states) => longest_wait::<SLOTS>(entry, states.iter().map(State::view), now, amounts),
+        None => {
+            let inline = entry.limits().map(|(_, state)| state);
+            longest_wait::<SLOTS>(entry, inline, now, amounts)
+        }
+    }
+}
+
+#[inline]
+fn longest_wait<'a, const SLOTS: bool>(
+    entry: &'a Entry,
+    states: impl Iterator<Item = View<'a>>,
+    now: Timestamp,
+    amounts: &Amounts,
+) -> Option<Refusal> {
+    let extra = entry.extra();
     let mut latest = now;
     let mut limit_at = 0;
-    for (index, (limit, state)) in entry.limits().enumerate() {
+    for (index, (limit, state)) in entry.policy().metered().iter().zip(states).enumerate() {
         let cost = amounts.at(limit.unit_index);
         if cost == 0 {
             continue;
@@ -340,7 +347,7 @@ fn binding<const SLOTS: bool>(entry: &Entry, now: Timestamp, amounts: &Amounts) 
         } else {
             now
         };
-        if let Some(until) = entry.closed_until(index, now) {
+        if let Some(until) = extra.and_then(|extra| extra.closed_until(index, now)) {
             ready = ready.max(until);
         }
         if latest < ready {

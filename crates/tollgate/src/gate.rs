@@ -80,11 +80,10 @@ pub trait GateExt: Gate {
     fn acquire(&self, ask: &Ask<'_>) -> impl Future<Output = Result<Decision, Error>> + Send {
         async move {
             let operation = Operation::Acquire(ask);
-            let outcome = match self.try_run(&operation) {
-                Some(outcome) => outcome?,
-                None => self.run(operation).await?,
-            };
-            decided(outcome)
+            match self.try_run(&operation) {
+                Some(outcome) => decided(outcome),
+                None => decided(self.run(operation).await),
+            }
         }
     }
 
@@ -181,13 +180,15 @@ impl<G: Gate + ?Sized> GateExt for G {}
 
 /// Acquires without probing the fast path, for a gate whose own fast path gave up.
 pub(crate) async fn decide(gate: &impl Gate, ask: &Ask<'_>) -> Result<Decision, Error> {
-    decided(gate.run(Operation::Acquire(ask)).await?)
+    decided(gate.run(Operation::Acquire(ask)).await)
 }
 
-fn decided(outcome: Outcome) -> Result<Decision, Error> {
+#[inline]
+fn decided(outcome: Result<Outcome, Error>) -> Result<Decision, Error> {
     match outcome {
-        Outcome::Decided(decision) => Ok(decision),
-        other => Err(unexpected(&other)),
+        Ok(Outcome::Decided(decision)) => Ok(decision),
+        Ok(other) => Err(unexpected(&other)),
+        Err(error) => Err(error),
     }
 }
 
@@ -205,6 +206,7 @@ fn permitted(outcome: Outcome) -> Result<Permit, Error> {
     }
 }
 
+#[cold]
 pub(crate) fn unexpected(outcome: &Outcome) -> Error {
     Error::new(ErrorKind::Corrupt, format!("unexpected outcome from the store: {outcome:?}"))
 }

@@ -33,6 +33,12 @@ impl Extra {
         self.settled.is_empty() && self.closed.is_empty() && self.changed.is_none()
     }
 
+    /// Returns until when the limit at `index` is closed, if it still is.
+    pub(crate) fn closed_until(&self, index: usize, now: Timestamp) -> Option<Timestamp> {
+        let is_closed = |(limit, until): &&(usize, Timestamp)| *limit == index && now < *until;
+        self.closed.iter().find(is_closed).map(|(_, until)| *until)
+    }
+
     pub(super) fn forget_expired(&mut self, now: Timestamp) {
         self.settled.forget_expired(now);
         self.closed.retain(|(_, until)| now < *until);

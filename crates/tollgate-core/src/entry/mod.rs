@@ -190,6 +190,15 @@ impl Entry {
         self.policy.metered().iter().zip(views)
     }
 
+    /// Returns the states, in the order of the limits; `None` if the only one is an inline bucket.
+    #[inline]
+    pub(crate) fn stored_states(&self) -> Option<&[State]> {
+        match &self.body {
+            Body::Bucket(..) => None,
+            Body::Full(full) => Some(&full.states),
+        }
+    }
+
     /// Runs `change` on every limit and its state.
     #[inline(always)]
     pub(crate) fn change_limits(&mut self, mut change: impl FnMut(&Metered, ViewMut<'_>)) {
@@ -217,13 +226,8 @@ impl Entry {
     }
 
     /// Returns until when the limit at `index` is closed, if it still is.
-    #[inline]
     pub(crate) fn closed_until(&self, index: usize, now: Timestamp) -> Option<Timestamp> {
-        let closed = &self.extra()?.closed;
-        closed
-            .iter()
-            .find(|(limit, until)| *limit == index && now < *until)
-            .map(|(_, until)| *until)
+        self.extra()?.closed_until(index, now)
     }
 
     /// Advances every state to `now` and drops expired amounts.
@@ -282,11 +286,24 @@ impl Entry {
         }
         self.next_stamp += 1;
         let since = self.at;
-        self.change_limits(|limit, state| {
+        let cost = |limit: &Metered| {
             let counts = slots == Slotted::Taken || !limit.gauge.is_slots();
-            let cost = if counts { amounts.at(limit.unit_index) } else { 0 };
-            limit.gauge.charge(state, since, now, cost, tag);
-        });
+            if counts { amounts.at(limit.unit_index) } else { 0 }
+        };
+        let limits = self.policy.metered();
+        match &mut self.body {
+            Body::Bucket(used, _) => {
+                for limit in limits {
+                    let state = ViewMut::Bucket(used, None);
+                    limit.gauge.charge(state, since, now, cost(limit), tag);
+                }
+            }
+            Body::Full(full) => {
+                for (limit, state) in limits.iter().zip(&mut full.states) {
+                    limit.gauge.charge(state.view_mut(), since, now, cost(limit), tag);
+                }
+            }
+        }
         self.set_time(now);
         tag.stamp
     }

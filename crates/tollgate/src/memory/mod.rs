@@ -119,10 +119,7 @@ impl Memory {
             let hash = self.shards.hash(ask.policy(), ask.subject());
             self.shards.lock(hash).acquire(hash, now, ask, self.rehash())
         };
-        match acquire() {
-            Err(full) if full.kind() == ErrorKind::Full => self.swept(now, full, acquire),
-            decided => decided,
-        }
+        self.retry_if_full(now, acquire)
     }
 
     /// Returns the standing of `subject` on every limit of `policy`, without waiting and consuming nothing.
@@ -160,7 +157,11 @@ impl Memory {
     }
 
     fn run_now(&self, operation: &Operation<'_>, now: Timestamp) -> Result<Outcome, Error> {
-        let run = || match operation {
+        self.retry_if_full(now, || self.run_once(operation, now))
+    }
+
+    fn run_once(&self, operation: &Operation<'_>, now: Timestamp) -> Result<Outcome, Error> {
+        match operation {
             Operation::Acquire(ask) | Operation::Charge(ask) if ask.has_several_charges() => {
                 self.run_joint(operation, ask, now)
             }
@@ -175,11 +176,22 @@ impl Memory {
                 let hash = self.shards.hash(single.policy(), single.subject());
                 self.shards.lock(hash).run(hash, now, single, self.rehash())
             }
-        };
-        match run() {
-            Err(full) if full.kind() == ErrorKind::Full => self.swept(now, full, run),
-            done => done,
         }
+    }
+
+    /// Runs `run`, and again if there was no room for a new key and sweeping made some.
+    #[inline]
+    fn retry_if_full<T>(
+        &self,
+        now: Timestamp,
+        run: impl Fn() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let done = run();
+        // An outcome is large, so it is inspected where it is.
+        if done.as_ref().is_err_and(|error| error.kind() == ErrorKind::Full) {
+            return self.swept(now, done, run);
+        }
+        done
     }
 
     /// Repeats what failed with `full` after forgetting what can be forgotten in all shards, at most once per
@@ -188,16 +200,16 @@ impl Memory {
     fn swept<T>(
         &self,
         now: Timestamp,
-        full: Error,
+        full: Result<T, Error>,
         again: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut swept_at = lock(&self.swept_at);
         if swept_at.is_some_and(|at| at <= now && now < at + SWEEP_PAUSE) {
-            return Err(full);
+            return full;
         }
         *swept_at = Some(now);
         drop(swept_at);
-        if self.sweep_at(now) == 0 { Err(full) } else { again() }
+        if self.sweep_at(now) == 0 { full } else { again() }
     }
 }
 
