@@ -215,7 +215,10 @@ describe("examples", () => {
     const { Gate } = await import(pathToFileURL(path.join(place, "node_modules/tollgate/dist/index.mjs")));
     const { createApp } = await import(pathToFileURL(path.join(example, "server.mjs")));
     process.env.REDIS_URL = env("TOLLGATE_REDIS_URL");
-    const gate = await Gate.open(path.join(example, "tollgate.toml"));
+    // Nothing comes back during the test, however slow the machine is.
+    const config = path.join(example, "tollgate.toml");
+    writeFileSync(config, readFileSync(config, "utf8").replace('"10/s"', '"10/h"').replace("[store]", '[store]\nattempt_timeout = "5s"'));
+    const gate = await Gate.open(config);
     const server = createApp(gate, async (question) => ({ text: question.toUpperCase(), tokens: 7 })).listen(0, "127.0.0.1");
     try {
       await new Promise((resolve) => server.once("listening", resolve));
@@ -228,7 +231,8 @@ describe("examples", () => {
       assert.deepEqual(await answer.json(), { text: "WHY?" });
       await eventually(async () => (await gate.standing("team", `t${process.pid}`))[0].used === 7);
       const statuses = await Promise.all(Array.from({ length: 40 }, async () => (await fetch(`${url}/hello`, { headers })).status));
-      assert.ok(statuses.includes(429) && statuses.includes(200), statuses.join());
+      // Two of the twenty went to the requests before.
+      assert.deepEqual([200, 429].map((status) => statuses.filter((one) => one === status).length), [18, 22]);
     } finally {
       server.closeAllConnections();
       server.close();

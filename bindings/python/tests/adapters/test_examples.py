@@ -36,7 +36,8 @@ def load(path: str) -> ModuleType:
 
 def test_fastapi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     config = (EXAMPLES / "fastapi/tollgate.toml").read_text().replace("tollgate-data", str(tmp_path / "data"))
-    (tmp_path / "tollgate.toml").write_text(config)
+    # Nothing comes back during the test, however slow the machine is.
+    (tmp_path / "tollgate.toml").write_text(config.replace('"2/s"', '"2/h"'))
     monkeypatch.setenv("TOLLGATE_CONFIG", str(tmp_path / "tollgate.toml"))
     main = load("fastapi/main.py")
     with TestClient(main.app) as client:
@@ -49,8 +50,8 @@ def test_fastapi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         replies = [summary(alice) for _ in range(30)]
         admitted = [reply for reply in replies if reply.status_code == 200]
         denied = [reply for reply in replies if reply.status_code == 429]
-        assert len(admitted) >= 10 and denied, "ten at once, and two more per second"
-        assert admitted[0].headers["ratelimit-policy"] == '"burst";q=10;w=5'
+        assert (len(admitted), len(denied)) == (10, 20)
+        assert admitted[0].headers["ratelimit-policy"] == '"burst";q=10;w=18000'
         assert denied[0].json()["policy"] == "user" and "retry-after" in denied[0].headers
         assert summary({"x-api-key": "key-bob"}).status_code == 200
         tokens = admitted[0].json()["tokens"]
