@@ -139,7 +139,7 @@ for (const kind of ["redis", "postgres", "dynamodb", "broker"]) {
       const next = random(23);
       let [held, aborted] = [0, 0];
       const lane = async () => {
-        for (let time = 0; time < 25; time += 1) {
+        for (let time = 0; time < 100; time += 1) {
           const tokens = 1 + next(50);
           const controller = new AbortController();
           const when = next(4);
@@ -156,7 +156,8 @@ for (const kind of ["redis", "postgres", "dynamodb", "broker"]) {
           }
         }
       };
-      await Promise.all(Array.from({ length: 16 }, lane));
+      // Few at once: they change one row, and a store gives up on a row that others have for too long.
+      await Promise.all(Array.from({ length: 4 }, lane));
       // Those that are aborted before anything else happens are a quarter.
       assert.ok(aborted > 40, `${aborted} were aborted`);
       await eventually(async () => (await used("quota", "aborts"))[0] === held);

@@ -52,15 +52,16 @@ async def one_leaking_call(gate: Gate, subject: str, random_source: random.Rando
 
 
 async def storm(
-    gate: Gate, rounds: int, clock: ManualClock | None, seed: int, call: Any = one_call
+    gate: Gate, rounds: int, clock: ManualClock | None, seed: int, call: Any = one_call, at_once: int = 64
 ) -> tuple[int, int, int]:
-    """Starts calls and cancels some of them at random. Returns how many were cancelled and failed, and what is kept."""
+    """Starts calls, so many at once, and cancels some of them at random. Returns how many were cancelled and failed, and
+    what is kept."""
     random_source = random.Random(seed)
     kept: list[int] = []
     cancelled = failed = started = ended = 0
     running: set[asyncio.Task[None]] = set()
     while started < rounds or running:
-        if started < rounds and len(running) < 64:
+        if started < rounds and len(running) < at_once:
             running.add(asyncio.create_task(call(gate, "p7", random_source, kept)))
             started += 1
         # At most every other call, so that a slow machine also admits some.

@@ -166,7 +166,8 @@ def test_a_charge_and_a_reset(gate: Gate) -> None:
 
 
 def test_cancellations_during_round_trips_balance(gate: Gate) -> None:
-    cancelled, _, kept = asyncio.run(storm(gate, 400, None, seed=3))
+    # Few at once: they change one row, and a store gives up on a row that others have for too long.
+    cancelled, _, kept = asyncio.run(storm(gate, 400, None, seed=3, at_once=4))
     assert cancelled > 50, cancelled
     # What raced a cancellation is released in the background.
     eventually(lambda: used(gate, "llm", "p7") == {"tpd": kept})
