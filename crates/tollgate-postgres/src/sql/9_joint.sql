@@ -31,7 +31,11 @@ CREATE FUNCTION @schema@.spend_joint(
     p_policies text[], p_subjects text[], p_shapes bytea[], p_charges int[], p_rows int[], p_numbers bigint[],
     p_numbers_at int[], p_amounts bigint[], p_amounts_at int[], p_refundable boolean[], p_ids text[], p_digests bigint[],
     p_id_ttls bigint[], p_nows bigint[], p_decide boolean[], p_lock_timeout text
-) RETURNS SETOF bigint[] LANGUAGE plpgsql VOLATILE AS $joint$
+) RETURNS SETOF bigint[] LANGUAGE plpgsql VOLATILE
+    -- Otherwise the server plans each statement again in every call, because it knows the lengths of the arrays then, and
+    -- that takes as long as all the rest. A plan that is kept must suit a table that grows, so it reads rows by their key.
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $joint$
 DECLARE
     runs_max        CONSTANT int := 10000;
     abandoned_after CONSTANT bigint := 60000000;
