@@ -75,8 +75,7 @@ const FUZZ: &[Step] = &[
 /// What takes too long for every change: each feature alone, every LLM client, many seeds, long fuzzing, the release build.
 const LONG: &[Step] = &[
     step("features", "cargo xtask features"),
-    step("sdks", "cargo nextest run -p tollgate-testkit -p tollgate-cli --profile sdks")
-        .needs(SDKS),
+    step("sdks", "cargo nextest run --workspace --profile sdks").needs(SDKS),
     step("seeds", "cargo xtask sim --seeds 5000"),
     step("fair waiting", "cargo nextest run -p tollgate --test gates queue::fair")
         .env(&[("TOLLGATE_SEEDS", "2000")])

@@ -405,13 +405,13 @@ pub(crate) fn known(record: Option<&IdRecord>) -> Known {
     record.map_or(Known::New, |record| Known::Before(record.given))
 }
 
-/// Whether an outcome without a change need not wait for earlier changes: a read, or an admission that a shadow policy
-/// would have denied. A denial, a repeated ask, and a permit that was settled before rely on those: if their write fails,
+/// Whether an outcome without a change need not wait for earlier changes: a read, or an admission that charges
+/// nothing. A denial, a repeated ask, and a permit that was settled before rely on those: if their write fails,
 /// they never happened.
 fn is_independent(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Standings(_) => true,
-        Outcome::Decided(Decision::Admitted(permit)) => permit.shadow_denied.is_some(),
+        Outcome::Decided(Decision::Admitted(permit)) => !permit.is_charged(),
         Outcome::Decided(Decision::Denied(_)) | Outcome::Changed(_) | Outcome::Permitted(_) => {
             false
         }

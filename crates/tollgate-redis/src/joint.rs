@@ -354,7 +354,7 @@ impl Redis {
             let mut permits = permits(&call, &reply)?;
             for (index, permit) in taken {
                 let permit = permit.with_id(None::<&str>);
-                let has_own = ask.has_own_costs(index) && permit.shadow_denied.is_none();
+                let has_own = ask.has_own_costs(index) && permit.is_charged();
                 permits.push(if has_own { permit.with_own_costs() } else { permit });
             }
             let permit = Permit::joined(permits).with_id(ask.id_text());
@@ -421,9 +421,7 @@ fn permits(call: &JointCall<'_>, reply: &Reply) -> Result<Vec<Permit>, Error> {
             let mut entry = charge.entry(policy, reply.now)?;
             let operation = Operation::Acquire(part);
             return match apply(&operation, &mut entry, Known::New, reply.now)?.outcome {
-                Outcome::Decided(Decision::Admitted(permit)) if permit.shadow_denied.is_some() => {
-                    Ok(permit)
-                }
+                Outcome::Decided(Decision::Admitted(permit)) if !permit.is_charged() => Ok(permit),
                 _ => Err(corrupt("the script left out a charge that the core admits")),
             };
         }

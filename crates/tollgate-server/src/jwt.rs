@@ -477,7 +477,7 @@ mod tests {
         }
     }
 
-    fn claims(changes: Value) -> Value {
+    fn claims(changes: &Value) -> Value {
         let mut claims = json!({
             "iss": "https://id.example", "aud": ["other", "api"], "sub": "acme", "plan": "pro",
             "exp": 1_794_721_600, "nbf": 1_794_721_400,
@@ -493,7 +493,8 @@ mod tests {
         let issuer = Issuer::new();
         let verifier = JwtVerifier::new(options(), issuer.keys("one"));
         let header = json!({ "alg": "EdDSA", "kid": "one" });
-        let verify = |changes: Value| verifier.verify(&issuer.sign(&header, &claims(changes)), NOW);
+        let verify =
+            |changes: Value| verifier.verify(&issuer.sign(&header, &claims(&changes)), NOW);
         let subject = |subject: &str, plan: Option<&str>| {
             Ok(Claims { subject: subject.to_owned(), plan: plan.map(str::to_owned) })
         };
@@ -524,12 +525,12 @@ mod tests {
     fn only_the_algorithm_of_the_key_verifies() {
         let issuer = Issuer::new();
         let verifier = JwtVerifier::new(options(), issuer.keys("one"));
-        let good = issuer.sign(&json!({ "alg": "EdDSA" }), &claims(json!({})));
+        let good = issuer.sign(&json!({ "alg": "EdDSA" }), &claims(&json!({})));
         assert!(verifier.verify(&good, NOW).is_ok(), "the only key needs no id");
-        let header = |header: Value| issuer.sign(&header, &claims(json!({})));
+        let header = |header: Value| issuer.sign(&header, &claims(&json!({})));
         let unsigned = format!("{}.", good.rsplit_once('.').unwrap().0);
         let (signed, _) = good.rsplit_once('.').unwrap();
-        let other = Issuer::new().sign(&json!({ "alg": "EdDSA" }), &claims(json!({})));
+        let other = Issuer::new().sign(&json!({ "alg": "EdDSA" }), &claims(&json!({})));
         let rows = [
             (header(json!({ "alg": "none" })), TokenFault::Algorithm),
             (header(json!({ "alg": "HS256", "kid": "hmac" })), TokenFault::Algorithm),

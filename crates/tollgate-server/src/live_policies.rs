@@ -38,6 +38,8 @@ fn checked(policies: Policies) -> Result<Policies, Error> {
     Ok(policies)
 }
 
+type OwnedPolicyCheck = dyn Fn(&Policy) -> Result<(), Error> + Send + Sync;
+
 /// The policies in force, and the store of their overrides.
 pub(crate) struct LivePolicies {
     in_force: RwLock<Arc<Policies>>,
@@ -49,7 +51,7 @@ pub(crate) struct LivePolicies {
     /// Serializes calls to the store, so that the last read is also the last applied.
     store_access: Semaphore,
     /// Checks whether policies made by API fit the store and the strategy.
-    check: Box<dyn Fn(&Policy) -> Result<(), Error> + Send + Sync>,
+    check: Box<OwnedPolicyCheck>,
 }
 
 impl fmt::Debug for LivePolicies {

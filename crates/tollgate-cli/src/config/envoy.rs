@@ -159,7 +159,7 @@ pub(super) fn resolve(document: &Document, policies: &Policies) -> Result<EnvoyC
             return Err(wrong("xds", message.to_owned()));
         }
         (Some(path), None) => LimitsSource::Folder(document.folder().join(path)),
-        (None, Some(xds)) => LimitsSource::Server(Box::new(XdsConfig::resolve(document, xds)?)),
+        (None, Some(xds)) => LimitsSource::Server(Box::new(XdsConfig::resolve(document, &xds)?)),
     };
     let (options, answers) = limit_options(document, table)?;
     let folder = match source {

@@ -78,7 +78,7 @@ impl fmt::Debug for XdsConfig {
 }
 
 impl XdsConfig {
-    pub(super) fn resolve(document: &Document, table: XdsTable) -> Result<Self, Diagnostic> {
+    pub(super) fn resolve(document: &Document, table: &XdsTable) -> Result<Self, Diagnostic> {
         let wrong = |key: &str, message: String| document.error(&["envoy", "xds", key], message);
         let scheme = if table.tls { "https" } else { "http" };
         let server: Option<Uri> = format!("{scheme}://{}/", table.server).parse().ok();
@@ -116,7 +116,7 @@ impl XdsConfig {
             node: table.node.clone().unwrap_or_else(|| "default".to_owned()),
             metadata: table.metadata.clone(),
             headers: table.headers.clone(),
-            tls: XdsTls::resolve(document, &table)?,
+            tls: XdsTls::resolve(document, table)?,
             backoff: Backoff {
                 base,
                 max,

@@ -112,7 +112,7 @@ fn a_subject_is_put_on_a_plan_by_api() {
     assert_eq!(listed["plans"][1]["assigned"], json!([{ "subject": "asia-*", "unfit": null }]));
     // A plan that is gone leaves its subjects without it, and the list says so.
     folder.write("tollgate.toml", &PLANS.replace("name = \"pro\"", "name = \"team\""));
-    broker.signal("HUP");
+    broker.signal("-HUP");
     let url = format!("{}/v1/subjects/asia-*/plan", broker.url);
     let gone = (0..10_000).any(|_| {
         let (status, _) = send(&http, "PUT", &url, Some(json!({ "plan": "pro" })));

@@ -154,8 +154,8 @@ fn overrides_must_have_the_limits_of_the_policy() {
     };
     says(over("vip", vec![]), &["override for \"vip\"", "the policy's own limits (l)"]);
     says(over("", vec![limit(bucket())]), &["a subject must be 1 to 256 bytes long, not 0"]);
-    let bad = vec![limit(bucket().burst(0))];
-    says(over("vip", bad), &["override for \"vip\"", "limit \"l\"", "capacity 0"]);
+    let bad = vec![limit(bucket().burst(NUMBER_MAX + 1))];
+    says(over("vip", bad), &["override for \"vip\"", "limit \"l\""]);
     let twice = Policy::builder("p")
         .limit(limit(bucket()))
         .override_for("vip", vec![limit(bucket())])
@@ -164,6 +164,8 @@ fn overrides_must_have_the_limits_of_the_policy() {
     let raised = over("vip", vec![limit(bucket().burst(50))]).expect("a right override");
     assert_eq!(raised.for_subject("vip").effective().collect::<Vec<_>>(), [50]);
     assert_eq!(raised.for_subject("other").effective().collect::<Vec<_>>(), [10]);
+    let blocked = over("vip", vec![limit(bucket().burst(0))]).expect("a block");
+    assert_eq!(blocked.for_subject("vip").effective().collect::<Vec<_>>(), [0]);
 }
 
 #[test]

@@ -56,7 +56,8 @@ impl App {
     pub async fn charge_excess(&self, permit: &Permit, actual: &Costs) -> Result<bool, Error> {
         let mut is_charged = false;
         for part in permit.parts() {
-            if part.shadow_denied.is_some() || part.has_own_costs() {
+            let is_free = part.shadow_denied.is_some() || part.policy().is_unlimited();
+            if is_free || part.has_own_costs() {
                 continue;
             }
             let (bounded, estimate) = (self.bounded(&part, actual), part.costs());

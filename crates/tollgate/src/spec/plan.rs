@@ -103,9 +103,9 @@ pub fn with_plans(policies: &Policies, plans: &[PlanSpec]) -> Result<Policies, (
         return Ok(policies.clone());
     }
     let mut indexes: BTreeMap<&str, usize> = BTreeMap::new();
+    let names: Vec<_> = policies.iter().map(tollgate_core::Policy::name).collect();
     for (index, plan) in plans.iter().enumerate() {
-        let names = policies.iter().map(tollgate_core::Policy::name);
-        plan.check(names.collect::<Vec<_>>().iter().copied()).map_err(|fault| (index, fault))?;
+        plan.check(&names).map_err(|fault| (index, fault))?;
         if indexes.insert(&plan.name, index).is_some() {
             let text = format!("two plans are called {:?}; give each its own name", plan.name);
             return Err((index, Fault::at("name", text)));
@@ -152,7 +152,7 @@ impl PlanSpec {
     /// # Errors
     /// The first [`Fault`] with its path.
     #[doc(hidden)]
-    pub fn check<'a>(&self, policies: impl Iterator<Item = &'a str> + Clone) -> Result<(), Fault> {
+    pub fn check(&self, policies: &[&str]) -> Result<(), Fault> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if self.name.is_empty() {
             return Err(Fault::new("a plan needs name, as in name = \"pro\""));
@@ -175,8 +175,8 @@ impl PlanSpec {
         check_subjects(self.subjects.iter().map(String::as_str))
             .map_err(|clash| named(Fault::new(clash.to_string()).relocated(at(clash.index))))?;
         for policy in self.limits.keys() {
-            if !policies.clone().any(|known| known == policy) {
-                let likely = nearest(policy, policies.clone());
+            if !policies.contains(&policy.as_str()) {
+                let likely = nearest(policy, policies.iter().copied());
                 let likely =
                     likely.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
                 let path = vec![Step::Field("limits"), Step::Key(policy.clone())];

@@ -278,7 +278,7 @@ fn what_this_version_does_not_have_is_refused_by_name() {
         ),
         (
             "[sever]\nhttp = \"127.0.0.1:1\"",
-            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, backoff, telemetry, key, audit, translate, policy, envoy, gateway, upstream, route, prices",
+            "1: there is no \"sever\" here; did you mean server? known: server, store, strategy, fallback, backoff, telemetry, key, jwt, audit, translate, policy, plan, envoy, gateway, upstream, route, prices",
             "sever",
         ),
     ];

@@ -86,7 +86,7 @@ impl Caller {
             let own = descriptor([("caller", name.as_str())]);
             let shared = descriptor([("shared", "all")]);
             // Either may come first.
-            let both = if number % 2 == 0 { vec![own, shared] } else { vec![shared, own] };
+            let both = if number.is_multiple_of(2) { vec![own, shared] } else { vec![shared, own] };
             match client.ask(both).map(|answer| answer.overall_code()) {
                 Ok(Code::Ok) => self.admitted += 1,
                 Ok(_) => self.refused += 1,

@@ -59,10 +59,11 @@ impl Service {
         let err = lines_of(child.stderr.take().expect("it is piped"));
         let mut service = Self { child, out, err, ports };
         let line = service.line();
-        if line != "rate limit service\n" {
+        let is_up = line == "rate limit service\n";
+        if !is_up {
             drop(service.child.kill());
-            panic!("{line}{}", service.err.iter().collect::<String>());
         }
+        assert!(is_up, "{line}{}", service.err.iter().collect::<String>());
         service
     }
 
@@ -115,7 +116,9 @@ impl Service {
     pub(super) fn log_until(&self, text: &str) -> String {
         let mut log = String::new();
         while !log.contains(text) {
-            log += &self.err.recv_timeout(LINE_WAIT).unwrap_or_else(|_| panic!("{text}: {log}"));
+            let line = self.err.recv_timeout(LINE_WAIT);
+            assert!(line.is_ok(), "{text}: {log}");
+            log += &line.unwrap_or_default();
         }
         log
     }
