@@ -75,8 +75,7 @@ pub(crate) fn with_limits(
         let name = limit.name();
         return Err(format!("the policy {name:?} is the name of a limit, too; rename the policy"));
     }
-    let all = policies.iter().chain(limits()).cloned();
-    Policies::new(all).map_err(|error| error.to_string())
+    policies.with_policies(limits().cloned()).map_err(|error| error.to_string())
 }
 
 /// One rule as it is written.

@@ -15,8 +15,6 @@ use std::path::{Path, PathBuf};
 use hyper::Uri;
 use tollgate::Span;
 use tollgate::internal::Step;
-use tollgate::policy::Policies;
-use tollgate::spec::with_plans;
 use tollgate_config::{Config, Diagnostic};
 use tollgate_server::{AuditOptions, check_policy_name};
 
@@ -94,11 +92,9 @@ impl ServeConfig {
     fn resolve(mut gates: Config) -> Result<Self, Diagnostic> {
         let envoy = envoy::resolve(&gates.document, &gates.policies)?;
         if !envoy.policies.is_empty() {
-            let all = gates.policies.iter().chain(&envoy.policies).cloned();
-            let error = |text: String| gates.document.error(&["envoy"], text);
-            let all = Policies::new(all).map_err(|problem| error(problem.to_string()))?;
+            let all = gates.policies.with_policies(envoy.policies.iter().cloned());
             gates.policies =
-                with_plans(&all, &gates.plans).map_err(|(_, fault)| error(fault.to_string()))?;
+                all.map_err(|error| gates.document.error(&["envoy"], error.to_string()))?;
         }
         let Config { document, policies, .. } = &gates;
         for (index, policy) in policies.iter().enumerate() {

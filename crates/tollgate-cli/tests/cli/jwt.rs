@@ -156,7 +156,7 @@ fn the_subject_and_the_plan_are_those_of_the_token() {
     assert_eq!(broker.line(), "reloaded\n");
     assert_eq!(ask(&http, &url, rs256, &about("acme")).0, 401);
     assert_eq!(ask(&http, &url, next.token("pro"), &about("beta")).0, 429);
-    let (_, _, log) = broker.end("TERM");
+    let (_, _, log) = broker.end("-TERM");
     assert!(!log.contains(rs256.rsplit_once('.').expect("three parts").1), "{log}");
 }
 
