@@ -77,7 +77,7 @@ const LONG: &[Step] = &[
     step("features", "cargo xtask features"),
     step("sdks", "cargo nextest run --workspace --profile sdks").needs(SDKS),
     step("seeds", "cargo xtask sim --seeds 5000"),
-    step("fair waiting", "cargo nextest run --workspace --test gates queue::fair")
+    step("fair waiting", "cargo nextest run --workspace --profile ci --test gates queue::fair")
         .env(&[("TOLLGATE_SEEDS", "2000")])
         .needs(NEXTEST),
     step("long fuzz", "cargo xtask fuzz --seconds 120"),

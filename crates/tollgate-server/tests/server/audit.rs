@@ -95,8 +95,8 @@ async fn the_error_of_a_wrong_query_suggests_a_correction() {
     let rows = [
         (
             "?outcome=refused",
-            "use one of admitted, denied, shadow_denied, violated, reset, overridden, restored, closed, charged, reloaded, \
-             unauthenticated, and not degraded",
+            "use one of admitted, denied, shadow_denied, violated, reset, overridden, restored, assigned, unassigned, \
+             defined, removed, closed, charged, reloaded, unauthenticated, and not degraded",
         ),
         ("?since=yesterday", "neither a time, as in 2026-11-15T05:45:00Z, nor a length of time"),
         ("?limit=0", "limit 0 must be between 1 and 1000"),

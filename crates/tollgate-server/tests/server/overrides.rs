@@ -80,7 +80,7 @@ async fn bad_overrides_say_what_is_wrong_and_change_nothing() {
         ),
         (ALICE, r#"{"limits": [{"name": "rpm", "capacity": 9}]}"#, 400, "capacity"),
         (ALICE, r#"{"limits": [{"name": "rpm", "unit": "tokens"}]}"#, 400, "keeps the unit"),
-        (ALICE, r#"{"limit": 9}"#, 400, "there is no \"limit\" here"),
+        (ALICE, r#"{"limit": 9}"#, 400, "limit is 0, which refuses everything, or absent"),
     ];
     for (path, body, status, what) in rows {
         let answer = server.send("PUT", path, body).await;

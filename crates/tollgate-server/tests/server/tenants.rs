@@ -135,7 +135,7 @@ async fn an_override_may_be_only_a_weight() {
     let gemini = policies.get("gemini").unwrap();
     assert_eq!((gemini.for_subject("gold").weight(), gemini.weight()), (3, 1));
     for (body, expected) in [
-        (json!({}), "unless weight does"),
+        (json!({}), "unless weight, limit = 0 or unlimited is there"),
         (json!({ "weight": 0 }), "weight must be 1 to 1000"),
         (json!({ "weight": 1_001 }), "weight must be 1 to 1000"),
         (json!({ "weight": "3" }), "weight"),

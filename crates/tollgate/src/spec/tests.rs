@@ -262,8 +262,8 @@ fn what_is_wrong_with_an_override_is_said_with_its_place() {
             Some("capacity"),
         ),
         (
-            LimitSpec { limit: Some(0), ..change("rpm") },
-            "override for \"alice\": limit \"rpm\": limit 0 must be between 1 and 9007199254740991",
+            LimitSpec { limit: Some(1 << 53), ..change("rpm") },
+            "override for \"alice\": limit \"rpm\": limit 9007199254740992 must be between 1 and 9007199254740991",
             None,
         ),
         (
