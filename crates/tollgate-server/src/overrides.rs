@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use tollgate::core::bounds::NAME_BYTES_MAX;
 use tollgate::core::{check_subject, check_subjects, is_pattern};
 use tollgate::overrides::{DOCUMENT_BYTES_MAX, Document, OverrideStore};
 use tollgate::policy::{Override, Policies};
@@ -183,11 +184,12 @@ impl Overrides {
         spec: &PolicySpec,
         check: PolicyCheck<'_>,
     ) -> Result<bool, Error> {
+        let policy = spec.build()?;
         if file.get(&spec.name).is_ok() {
             return Err(in_configuration(&spec.name));
         }
         check_policy_name(&spec.name)?;
-        check(&spec.build()?)?;
+        check(&policy)?;
         if POLICIES_MAX <= self.policies.len() && !self.policies.contains_key(&spec.name) {
             let text = format!(
                 "{POLICIES_MAX} policies were made by API already; remove some, or write them into the configuration"
@@ -201,8 +203,16 @@ impl Overrides {
     /// Removes a policy that was made by API, and its overrides. Returns whether there was one.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) if it is in the configuration.
+    /// [`Conflict`](ErrorKind::Conflict) if it is in the configuration, [`Invalid`](ErrorKind::Invalid) if no policy can have the
+    /// name.
     pub fn undefine(&mut self, file: &Policies, name: &str) -> Result<bool, Error> {
+        if NAME_BYTES_MAX < name.len() {
+            let text = format!(
+                "a policy name must be at most {NAME_BYTES_MAX} bytes long, not {}",
+                name.len()
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
         let is_removed = self.policies.remove(name).is_some();
         if !is_removed && file.get(name).is_ok() {
             return Err(in_configuration(name));
